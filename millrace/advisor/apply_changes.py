@@ -167,7 +167,7 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
 
 def advice_with_planned_savings(advice: Advice, subject: AdvisedJob) -> Advice:
     """Return the advice on a job of an environment with the dollars that a plan with each change saves; of others unchanged."""
-    if not isinstance(subject, EnvironmentJob) or subject.environment is None:
+    if not isinstance(subject, EnvironmentJob):
         return advice
     places = subject.environment.value_locations
     assert places.tree is not None

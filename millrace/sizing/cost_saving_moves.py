@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ByteSize, ValidationError
 
 from millrace.config.aws import kafka_versions
-from millrace.config.base import Model
 from millrace.config.checks.run_environment_checks import run_checks
 from millrace.config.document.problems import ConfigurationError, Path, dotted_path
 from millrace.config.document.yaml_tree import Tree
@@ -28,8 +27,6 @@ from millrace.config.units import format_duration
 from millrace.sizing.plan_model import Plan
 from millrace.sizing.planning import plan, total_cost
 from millrace.sizing.prices_and_limits import service_limits
-
-M = TypeVar("M", bound=Model)
 
 MOST = 5
 """Moves that are shown."""
@@ -110,7 +107,7 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[CostS
         Simulates the plan of a move.
     """
     tree = environment.value_locations.tree
-    if tree is None or environment.value_locations.root is None:
+    if tree is None:
         return ()
     before = total_cost(now).value
     costs = {key: sum(line.usd for line in lines) for key, lines in now.cost_items_by_key.items()}
@@ -295,31 +292,19 @@ def _changes_of_job(name: str, job: Job) -> Iterator[_Change]:
 
 def _changed_environment_or_none(environment: Environment, change: _Change) -> Environment | None:
     """Return the environment with one value changed; None if the key does not fit the others."""
-    section, *rest = map(str, change.path)
+    path, value = change.path, change.model_value
+    if path[-1] == "engine":
+        return environment_on_engine_or_none(environment, [str(path[1])], value)
     if change.jobs:
         kept = {name: job for name, job in environment.jobs.items() if name not in change.jobs}
         queries = {
             query: asked
-            for name in (rest[0], *change.jobs)
+            for name in (str(path[1]), *change.jobs)
             for query, asked in environment.jobs[name].queries.items()
         }
-        return _model_with_value(
-            environment, section, {**kept, rest[0]: _model_with_value(kept[rest[0]], "queries", queries)}
-        )
-    if not rest:
-        return _model_with_value(environment, section, change.model_value)
-    if section == "network":
-        return _model_with_value(
-            environment, section, _model_with_value(environment.network, rest[0], change.model_value)
-        )
-    members: Mapping[str, Any] = getattr(environment, section)
-    name, key = rest
-    member: Model = members[name]
-    if key == "engine":
-        return environment_on_engine_or_none(environment, [name], change.model_value)
-    return _model_with_value(
-        environment, section, {**members, name: _model_with_value(member, key, change.model_value)}
-    )
+        path, value = ("jobs",), _with_value(kept, path[1:], queries)
+    changed: Environment = _with_value(environment, path, value)
+    return changed
 
 
 def environment_on_engine_or_none(
@@ -380,14 +365,18 @@ def _sort_key_of_engines(
 
 def _passes_project_checks(environment: Environment) -> bool:
     root = environment.value_locations.root
-    assert root is not None
     return not any(run_checks(environment, environment.streams.keys(), environment.kafka.keys(), root))
 
 
-def _model_with_value(model: M, key: str, value: Any) -> M:
-    """Return a model with one value; without the key if the value is None, as if the file did not have it."""
+def _with_value(section: Any, path: Path, value: Any) -> Any:
+    """Return a section with the value at a path; without its key if the value is None, as if the file did not have it."""
+    key, *below = path
+    if isinstance(section, Mapping):
+        return {**section, key: _with_value(section[key], tuple(below), value)}
+    if below:
+        value = _with_value(getattr(section, str(key)), tuple(below), value)
     if value is not None:
-        return model.model_copy(update={key: value})
-    removed = model.model_copy(update={key: type(model).model_fields[key].get_default()})
+        return section.model_copy(update={key: value})
+    removed = section.model_copy(update={key: type(section).model_fields[key].get_default()})
     removed.model_fields_set.discard(key)
     return removed

@@ -172,7 +172,7 @@ def main() -> int:
         covered(asked.made)
         return 0
     twin = played(TRAINING, asked.seconds)
-    before = twin.forecast_replay()
+    before = twin.forecast_what_if(())
     sys.stdout.write(
         f"the twin's replay misses the median duration by {twin.relative_duration_errors(before)[QUERY]:.1%}\n"
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
 from millrace.advisor.existing.import_transform_stubs import derive_query_sections
-from millrace.advisor.existing.job_names import name_without_run_id, slug
 from millrace.advisor.existing.kafka_sign_in import bootstrap_servers_of, broker_authentication
 from millrace.advisor.existing.read_job_to_import import RunningJob
 from millrace.advisor.existing.stream_choice import ImportedStreamSettings
@@ -142,6 +142,23 @@ def environment_document(
         "jobs": {job: dict(running.job) | sla | _rate_keys(twin) | {"queries": queries}},
     }
     return made
+
+
+def name_without_run_id(where: str) -> str:
+    """Return the part of a job's place that is the same for all runs: EMR Serverless' run id follows a slash.
+
+    Examples
+    --------
+    >>> name_without_run_id("emr:00f1/00run"), name_without_run_id("glue:team/orders")
+    ('emr:00f1', 'glue:team/orders')
+    """
+    return where.partition("/")[0] if where.startswith("emr:") else where
+
+
+def slug(text: str) -> str:
+    """Return a valid name of the environment file for any text."""
+    words = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return (words if words[:1].isalpha() else f"s-{words}")[:40].rstrip("-")
 
 
 def _add_cluster_and_return_name(clusters: dict[str, Any], cluster: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ Calls for reading only: ``glue:GetJob``, ``glue:GetJobRuns`` or ``glue:GetJobRun
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import re
 import shlex
@@ -310,12 +311,7 @@ def parse_spark_conf(text: str, *, first: bool = False) -> dict[str, str]:
         words = shlex.split(("--conf " if first else "") + text)
     except ValueError:
         words = text.split()
-    settings = {}
-    for name, value in itertools.pairwise([*words, ""]):
-        if name == "--conf" and "=" in value:
-            key, _, setting = value.partition("=")
-            settings[key] = setting
-        elif name.startswith("--conf=") and name.count("=") > 1:
-            key, _, setting = name.removeprefix("--conf=").partition("=")
-            settings[key] = setting
-    return settings
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--conf", action="append", nargs="?", default=[], const="")
+    pairs = [each.partition("=") for each in parser.parse_known_args(words)[0].conf]
+    return {key: value for key, equals, value in pairs if equals}

@@ -15,8 +15,10 @@ from ruamel.yaml import YAML
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import YAMLError
 
-from millrace.advisor.existing.environment_of_imported_job import find_values_to_fill_in
-from millrace.advisor.existing.job_names import name_without_run_id
+from millrace.advisor.existing.environment_of_imported_job import (
+    find_values_to_fill_in,
+    name_without_run_id,
+)
 from millrace.advisor.existing.read_job_to_import import RunningJob
 from millrace.config.document.edit_yaml_text import EditError, remove_key, set_value
 from millrace.config.document.placeholders_left_by_import import is_placeholder
@@ -137,10 +139,16 @@ def load_yaml_times_as_text(text: str) -> Any:
         return None
 
 
+def _value_at_path(document: Any, path: Path) -> Any:
+    """Return the value at a path of a document; None if it has none."""
+    for step in path:
+        document = document.get(str(step)) if isinstance(document, Mapping) else None
+    return document
+
+
 def only_stream_name(text: str) -> str | None:
     """Return the name of the one stream of an imported file; None if it has several."""
-    document = load_yaml_times_as_text(text)
-    streams = document.get("streams") if isinstance(document, Mapping) else None
+    streams = _value_at_path(load_yaml_times_as_text(text), ("streams",))
     return str(next(iter(streams))) if isinstance(streams, Mapping) and len(streams) == 1 else None
 
 
@@ -163,9 +171,7 @@ def text_with_placeholders_filled_in(
     filled: dict[Path, Any] = {}
     left: dict[Path, str] = {}
     for path, question in find_values_to_fill_in(document if isinstance(document, Mapping) else {}):
-        value: Any = imported
-        for step in path:
-            value = value.get(str(step)) if isinstance(value, Mapping) else None
+        value = _value_at_path(imported, path)
         if value is None or is_placeholder(value):
             left[path] = question
             continue
@@ -180,12 +186,10 @@ def text_with_placeholders_filled_in(
 
 
 def _query_section(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
-    document = load_yaml_times_as_text(text)
-    for step in path:
-        document = document.get(step) if isinstance(document, Mapping) else None
-    if not isinstance(document, Mapping):
+    section = _value_at_path(load_yaml_times_as_text(text), path)
+    if not isinstance(section, Mapping):
         raise StartPositionError(f"a file that still has the key {'.'.join(path)}")
-    return document
+    return section
 
 
 def cut_over_steps(running: RunningJob, imported: Mapping[str, Any], env: str, *, exact: bool) -> list[str]:

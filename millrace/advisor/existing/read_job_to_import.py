@@ -7,7 +7,6 @@ Calls for reading only: ``glue:GetJob``, ``GetJobRuns``, ``GetConnection``, ``Ge
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
 from millrace.advisor.existing.foreign_jobs import (
     COUNT,
@@ -33,7 +32,7 @@ from millrace.advisor.existing.kafka_sign_in import (
     broker_authentication,
     find_msk_cluster,
 )
-from millrace.advisor.existing.stream_candidates_of_program import LookUpRefusedError
+from millrace.advisor.existing.stream_candidates_of_program import DataCatalog
 from millrace.advisor.existing.stream_choice import (
     NO_ANSWERS,
     ImportedStreamSettings,
@@ -88,33 +87,6 @@ class RunningJob:
     run: str = ""
 
 
-class _GlueCatalog:
-    """Tables and connections of the account."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def table_parameters(self, database: str, name: str) -> dict[str, str]:
-        """Return the parameters of a table, and its location: the name of a Kinesis stream."""
-        try:
-            table = self._client("glue").get_table(DatabaseName=database, Name=name)["Table"]
-        except (ClientError, BotoCoreError) as error:
-            raise LookUpRefusedError(
-                f"table {database}.{name} of the Data Catalog cannot be read ({error})"
-            ) from error
-        storage = table.get("StorageDescriptor", {})
-        properties = {**table.get("Parameters", {}), **storage.get("Parameters", {})}
-        return properties | ({"location": storage["Location"]} if storage.get("Location") else {})
-
-    def connection_properties(self, name: str) -> dict[str, str]:
-        """Return the properties of a connection, without its password."""
-        try:
-            answer = self._client("glue").get_connection(Name=name, HidePassword=True)
-        except (ClientError, BotoCoreError) as error:
-            raise LookUpRefusedError(f"Glue connection {name} ({error})") from error
-        return dict(answer["Connection"].get("ConnectionProperties", {}))
-
-
 def _latest_glue_run(client: Any, name: str) -> Mapping[str, Any]:
     """Return the latest run of a Glue job, which may have other arguments than the job; empty where it is not to be had."""
     try:
@@ -158,7 +130,7 @@ def read_running_glue_job(
             ordered=False,
         )
         text = _download_program(client, str(job["Command"].get("ScriptLocation", "")))
-        program = read_stream_settings_of_program(text, launch, answers, _GlueCatalog(client))
+        program = read_stream_settings_of_program(text, launch, answers, DataCatalog(client))
         subnets = [
             subnet
             for each in job.get("Connections", {}).get("Connections", ())
@@ -222,7 +194,7 @@ def read_running_emr_job(
         }
         launch = LaunchArguments(tuple(map(str, submit.get("entryPointArguments", ()))), variables)
         text = _download_program(client, str(submit.get("entryPoint", "")))
-        program = read_stream_settings_of_program(text, launch, answers, _GlueCatalog(client))
+        program = read_stream_settings_of_program(text, launch, answers, DataCatalog(client))
     version, notes = _version_or_oldest_supported_and_notes(EmrJob, str(app.get("releaseLabel", "")))
     worker, more = _emr_worker_keys_and_notes(settings)
     pinned: dict[str, Any] = {
@@ -316,7 +288,7 @@ def _version_or_oldest_supported_and_notes(
 ) -> tuple[str, list[str]]:
     """Return the version, or the oldest that Millrace runs on, which is a change."""
     known = list(model.spark_version_by_engine_version)
-    with contextlib.suppress(KeyError):
+    with suppress(KeyError):
         version_row(version)
         return version, []
     return known[0], [

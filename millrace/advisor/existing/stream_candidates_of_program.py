@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
+
+from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.advisor.programs.possible_values import Alternative, Unknown, Values, known_value
 from millrace.advisor.programs.program_streams import CATALOG, FORMAT, ProgramSource
@@ -30,14 +32,31 @@ class LookUpRefusedError(Exception):
     """A look-up that AWS refused, in words."""
 
 
-class DataCatalog(Protocol):
+class DataCatalog:
     """Tables and connections of Glue's Data Catalog; :class:`LookUpRefusedError` for one that cannot be read."""
 
-    def table_parameters(self, database: str, name: str) -> Mapping[str, str]:
-        """Return the parameters of a table."""
+    def __init__(self, client: Callable[[str], Any]) -> None:
+        self._client = client
 
-    def connection_properties(self, name: str) -> Mapping[str, str]:
-        """Return the properties of a connection."""
+    def table_parameters(self, database: str, name: str) -> dict[str, str]:
+        """Return the parameters of a table, and its location: the name of a Kinesis stream."""
+        try:
+            table = self._client("glue").get_table(DatabaseName=database, Name=name)["Table"]
+        except (ClientError, BotoCoreError) as error:
+            raise LookUpRefusedError(
+                f"table {database}.{name} of the Data Catalog cannot be read ({error})"
+            ) from error
+        storage = table.get("StorageDescriptor", {})
+        properties = {**table.get("Parameters", {}), **storage.get("Parameters", {})}
+        return properties | ({"location": storage["Location"]} if storage.get("Location") else {})
+
+    def connection_properties(self, name: str) -> dict[str, str]:
+        """Return the properties of a connection, without its password."""
+        try:
+            answer = self._client("glue").get_connection(Name=name, HidePassword=True)
+        except (ClientError, BotoCoreError) as error:
+            raise LookUpRefusedError(f"Glue connection {name} ({error})") from error
+        return dict(answer["Connection"].get("ConnectionProperties", {}))
 
 
 class StreamName(NamedTuple):
@@ -134,7 +153,7 @@ def candidates_by_stream(
     return list(candidates_by_name.values())
 
 
-def candidate_from_source(source: ProgramSource, catalog: DataCatalog | None) -> StreamCandidate:
+def candidate_from_source(source: ProgramSource, catalog: DataCatalog) -> StreamCandidate:
     """Return a source with the options of its table in the Data Catalog, and of its connection."""
     options = dict(source.options)
     refused = ""
@@ -143,18 +162,13 @@ def candidate_from_source(source: ProgramSource, catalog: DataCatalog | None) ->
             database, name = (
                 _single_text_or_raise(options.get(key, ())) for key in ("database", "table_name")
             )
-            options = (
-                _options_as_values(source.line, _require_catalog(catalog).table_parameters(database, name))
-                | options
-            )
+            options = _options_as_values(source.line, catalog.table_parameters(database, name)) | options
         if "connectionname" in options:
             options = (
                 _options_as_values(
                     source.line,
                     _kafka_options_of_connection(
-                        _require_catalog(catalog).connection_properties(
-                            _single_text_or_raise(options["connectionname"])
-                        )
+                        catalog.connection_properties(_single_text_or_raise(options["connectionname"]))
                     ),
                 )
                 | options
@@ -162,14 +176,6 @@ def candidate_from_source(source: ProgramSource, catalog: DataCatalog | None) ->
     except LookUpRefusedError as error:
         refused = str(error)
     return StreamCandidate(source, _stream_kind_of_options(options), options, refused)
-
-
-def _require_catalog(catalog: DataCatalog | None) -> DataCatalog:
-    if catalog is None:
-        raise LookUpRefusedError(
-            "the stream is named in the Data Catalog (a table or a connection), which this command does not read"
-        )
-    return catalog
 
 
 def _single_text_or_raise(values: Values) -> str:

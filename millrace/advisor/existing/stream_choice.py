@@ -27,7 +27,7 @@ from millrace.advisor.existing.stream_candidates_of_program import (
 )
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.advisor.programs.parse_trigger_interval import trigger_interval_seconds
-from millrace.advisor.programs.possible_values import DictValue, Unknown, Values
+from millrace.advisor.programs.possible_values import DictValue, Unknown, Values, joined_alternatives
 from millrace.advisor.programs.program_streams import (
     FORMAT,
     GLUE,
@@ -35,8 +35,8 @@ from millrace.advisor.programs.program_streams import (
     ProgramSource,
     ProgramStreams,
     Query,
+    read_program_streams,
 )
-from millrace.advisor.programs.program_streams import read_program_streams as read_program_streams
 from millrace.config.document.problems import wrong_option_error
 
 _LIMIT = ("maxOffsetsPerTrigger", "maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
@@ -115,39 +115,26 @@ class ImportedStreamSettings:
 
 
 def read_stream_settings_of_program(
-    text: str,
-    launch: LaunchArguments | Mapping[str, str],
-    answers: StreamAnswers = NO_ANSWERS,
-    catalog: DataCatalog | None = None,
+    text: str, launch: LaunchArguments, answers: StreamAnswers, catalog: DataCatalog
 ) -> ImportedStreamSettings:
-    r"""Read a Python program.
+    """Read a Python program.
 
     Parameters
     ----------
     text
         Its source; a text that is not Python gives no settings.
     launch
-        What its run is started with, or its arguments by name without ``--``.
+        What its run is started with.
     answers
         What the program does not tell.
     catalog
-        Data Catalog for its tables and connections; without it they stay open.
+        Data Catalog for its tables and connections.
 
     Raises
     ------
     ConfigurationError
         An answer names a stream that the program does not read.
-
-    Examples
-    --------
-    >>> text = "args = getResolvedOptions(sys.argv, ['TOPIC'])\ns.readStream.format('kafka').option('subscribe', args['TOPIC']).load()"
-    >>> read_stream_settings_of_program(text, {"TOPIC": "orders"}).name
-    'orders'
     """
-    if not isinstance(launch, LaunchArguments):
-        launch = LaunchArguments(
-            tuple(word for name, value in launch.items() for word in (f"--{name}", value))
-        )
     program = read_program_streams(text, launch)
     return _StreamChoice(program, answers, catalog, text).choose()
 
@@ -156,7 +143,7 @@ class _StreamChoice:
     """Choice of the streams of a program."""
 
     def __init__(
-        self, program: ProgramStreams, answers: StreamAnswers, catalog: DataCatalog | None, text: str
+        self, program: ProgramStreams, answers: StreamAnswers, catalog: DataCatalog, text: str
     ) -> None:
         self.program = program
         self.text = text
@@ -331,11 +318,9 @@ class _StreamChoice:
 
     def _common_options(self, candidates: Sequence[StreamCandidate], kind: Kind) -> dict[str, str]:
         """Return the options that have one value in all candidates, and ask for the brokers."""
-        table: DictValue | None = None
-        for each in candidates:
-            one = DictValue(each.options, each.source.more or each.refused)
-            table = one if table is None else table.with_alternatives_of(one)
-        table = table or DictValue()
+        table = joined_alternatives(
+            DictValue(each.options, each.source.more or each.refused) for each in candidates
+        )
         options, unclear = dict[str, str](), dict[str, Values]()
         for key, values in table.values.items():
             certain = {str(each.value) for each in values if each.value is not None}

@@ -188,11 +188,10 @@ class AdvisedJob:
 
     def latency_limit_seconds(self, query: Query) -> float | None:
         """Return the age in seconds that a record may have at its commit, ``None`` where unknown."""
-        del query
         return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EnvironmentJob(AdvisedJob):
     """A job of an environment file.
 
@@ -202,15 +201,14 @@ class EnvironmentJob(AdvisedJob):
         Its name.
     """
 
-    environment: Environment | None = None
-    plan: Plan | None = None
-    job: str = ""
+    environment: Environment
+    plan: Plan
+    job: str
 
     def changes_for(
         self, query: Query | None, history: History, setting: Setting, old: Value, new: Value
     ) -> tuple[Change, ...]:
         """Return what :meth:`AdvisedJob.changes_for` does, with the key of the environment file, where there is one."""
-        assert self.environment is not None
         file, root = f"environments/{self.environment.name}.yaml", f"jobs.{self.job}"
         job = self.environment.jobs[self.job]
         if setting in _SPARK:
@@ -218,7 +216,6 @@ class EnvironmentJob(AdvisedJob):
             path = dotted_path(("jobs", self.job, "spark", key))
             return (Change("environment", file, path, job.spark.get(key), str(new)),)
         if setting == "cores":
-            assert self.plan is not None
             planned = self.plan.jobs[self.job].cores.value
             # Where the run had other cores than the file gives, a new number between both is the other way in the file.
             between = isinstance(new, int) and sorted((history.cores, planned, new))[1] == new
@@ -268,13 +265,11 @@ class EnvironmentJob(AdvisedJob):
 
     def least_cores(self) -> int:
         """Return what :meth:`AdvisedJob.least_cores` does: those of the plan without a pin, for the traffic at its peak."""
-        assert self.environment is not None
         unpinned = environment_with_choices(self.environment, "jobs", "cores", {self.job: None})
         return plan(unpinned).jobs[self.job].cores.value
 
     def latency_limit_seconds(self, query: Query) -> float | None:
         """Return what :meth:`AdvisedJob.latency_limit_seconds` does, from the plan."""
-        assert self.plan is not None
         planned = self.plan.jobs[self.job].queries.get(query.name)
         return None if planned is None else planned.latency_seconds.value
 
@@ -293,7 +288,9 @@ def _limit_per_shard(value: Value, query: Query) -> Value:
 def advised_environment_job(environment: Environment, plan: Plan, job: str) -> EnvironmentJob:
     """Return the advised job of an environment, with its cost in the plan."""
     cost = sum(each.usd for each in plan.jobs[job].cost)
-    return EnvironmentJob(f"job {job}", cost, {}, environment.jobs[job].engine, environment, plan, job)
+    return EnvironmentJob(
+        f"job {job}", cost, {}, environment.jobs[job].engine, environment=environment, plan=plan, job=job
+    )
 
 
 def _plain_value(value: Value) -> str:

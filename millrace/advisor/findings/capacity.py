@@ -56,9 +56,7 @@ def capacity_findings(view: QueryView) -> Iterator[Finding]:
 
 
 def flags_of_batches_at_limit(view: QueryView) -> Flags | None:
-    """Tell which settled batches ended at their limit; ``None`` where the limit does not end batch after batch."""
-    if not view.has_enough_batches:
-        return None
+    """Tell which of enough settled batches ended at their limit; ``None`` where the limit does not end batch after batch."""
     behind = records_left_behind_by_batch(view.settled_batches)
     if behind is not None:
         left: Flags = behind > 0
@@ -180,7 +178,7 @@ def _growth_of_oldest_record_age(view: QueryView, begun: Floats) -> Estimate:
 
 def _growing_batches_finding(view: QueryView, begun: Floats) -> Iterator[Finding]:
     """Yield a finding for batches without a limit that keep growing: each takes what arrived during the one before."""
-    if not view.runs_back_to_back or len(begun) < 3:
+    if not view.runs_back_to_back:
         return
     growth = slope_with_interval(begun, view.batch_durations)
     gained = growth.low * float(begun[-1] - begun[0])

@@ -43,11 +43,6 @@ def range_tasks_by_partition(sizes: Floats, least: int) -> Floats:
     return tasks
 
 
-def count_range_tasks(sizes: Floats, least: int) -> int:
-    """Return the number of tasks that read all of these ranges."""
-    return int(range_tasks_by_partition(sizes, least).sum())
-
-
 def _parts_per_partition(sizes: Floats, least: int) -> Floats:
     # Java rounds a half up.
     return np.maximum(np.floor(sizes / max(float(sizes.sum()), 1.0) * least + 0.5), 1)
@@ -59,6 +54,6 @@ def smallest_min_partitions(batches: Sequence[Floats], tasks: int, cores: int, m
     Three even partitions cannot become four tasks: each is split into parts by its share of the records, rounded.
     """
     for least in range(-(-tasks // cores) * cores, most + 1, cores):
-        if np.mean([count_range_tasks(each, least) == least for each in batches]) >= USUAL:
+        if np.mean([range_tasks_by_partition(each, least).sum() == least for each in batches]) >= USUAL:
             return least
     return None

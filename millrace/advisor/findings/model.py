@@ -145,14 +145,9 @@ class Finding:
         return self.changes[0] if self.changes else None
 
     @property
-    def expected_gain_seconds(self) -> float:
-        """Expected gain of a batch or of a record's age, in seconds."""
-        return self.effect.likely
-
-    @property
     def worth(self) -> tuple[float, float]:
         """Dollars a month, then seconds: findings are in this order, the largest first."""
-        return self.dollars_a_month or 0.0, self.expected_gain_seconds
+        return self.dollars_a_month or 0.0, self.effect.likely
 
 
 @dataclass(frozen=True)

@@ -149,28 +149,24 @@ def _repeated_count_finding(view: QueryView) -> Iterator[Finding]:
 
 def _needless_cache_finding(view: QueryView) -> Iterator[Finding]:
     """Yield a finding for data that is cached in a batch and read by one action only, the one that made it."""
-    users: dict[int, set[int]] = defaultdict(set)
-    seen: dict[int, set[int]] = defaultdict(set)
-    spent: dict[int, float] = defaultdict(float)
+    uses: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
     for batch in view.query.batches:
         for job in batch.jobs:
             for stage in job.stages:
                 for scan in stage.scans:
                     if scan.cached:
-                        users[scan.rdd].add(_action_number(job))
-                        seen[scan.rdd].add(batch.id)
-                        spent[scan.rdd] += stage.tasks.elapsed_seconds
-    # Data that lives longer than a batch is a reference table.
-    single = {rdd: next(iter(seen[rdd])) for rdd, by in users.items() if len(by) == 1 and len(seen[rdd]) == 1}
-    by_batch: dict[int, list[int]] = defaultdict(list)
-    for rdd, number in single.items():
-        by_batch[number].append(rdd)
+                        use = batch.id, _action_number(job), stage.tasks.elapsed_seconds
+                        uses[scan.rdd].append(use)
+    spent: dict[int, float] = defaultdict(float)
+    for of_rdd in uses.values():
+        # Data that lives longer than a batch is a reference table.
+        if len({(number, action) for number, action, _ in of_rdd}) == 1:
+            spent[of_rdd[0][0]] += sum(seconds for *_, seconds in of_rdd)
     settled = {batch.id for batch in view.settled_batches}
-    held = sorted(settled & set(by_batch))
+    held = sorted(settled & set(spent))
     if len(held) < USUAL * len(settled):
         return
-    most: Floats = np.array([sum(spent[rdd] for rdd in by_batch[number]) for number in held])
-    upper = median_with_interval(most)
+    upper = median_with_interval([spent[number] for number in held])
     evidence = (
         Evidence("batches with data that is held for one action", 100 * len(held) / len(settled), "%"),
         figure_evidence("seconds of the stages that hold it", upper, "s"),

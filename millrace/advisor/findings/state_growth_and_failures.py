@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from millrace.advisor.findings.model import Effect, Evidence, Finding
+from millrace.advisor.findings.model import Evidence, Finding
 from millrace.advisor.findings.query_view import QueryView, figure_evidence
 from millrace.advisor.logs.statistics import Estimate, slope_with_interval
 
@@ -78,7 +78,5 @@ def _failed_query_finding(view: QueryView) -> Finding:
     last = view.query.batches[-1].id if view.query.batches else None
     words = f"{view.query.name} ended with an error: {view.query.failure}"
     evidence = () if last is None else (Evidence("last batch that was done", last),)
-    effect = Effect("batch duration", "s", 0.0, 0.0, 0.0)
     changes = view.subject.code_changes(f"query {view.query.name}", "what failed", "no such error")
-    query = view.query
-    return Finding("failed-query", query.name, words, evidence, (), changes, effect, None, query.run_id)
+    return view.make_finding("failed-query", words, evidence, (), changes, Estimate(0.0, 0.0, 0.0))

@@ -129,9 +129,6 @@ def _duration_and_record_skew(stage: Stage) -> tuple[float, float]:
 
 
 def _skew_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Finding | None:
-    if stage.partitions < 2:
-        return None
-
     def seconds_saved_without_skew(each: Stage) -> float:
         durations = each.tasks.durations[each.tasks.did_whole_partition]
         if not len(durations):

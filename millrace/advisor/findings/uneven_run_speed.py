@@ -8,7 +8,7 @@ import numpy as np
 
 from millrace.advisor.findings.query_view import QueryView
 from millrace.advisor.logs.application_history_model import Batch, Floats
-from millrace.advisor.logs.statistics import Estimate, median_with_interval, slope_with_interval
+from millrace.advisor.logs.statistics import median_with_interval, slope_with_interval
 
 MOVED = 0.25
 """Largest change in the time of the same work between parts of a run (the sizing model's rule)."""
@@ -50,7 +50,11 @@ def describe_disturbances(views: Sequence[QueryView]) -> str | None:
         best = min(medians, key=lambda each: each.value)
         worst = max(medians, key=lambda each: each.value)
         if worst.low > best.high * (1 + MOVED):
-            return _disturbance_text(view, medians, best, worst)
+            return (
+                f"in part {medians.index(worst) + 1} of {parts} of {view.query.name}, tasks lasted {worst.value / best.value:.2f} times as "
+                f"long for each second of CPU time as in the best part ({worst.low / best.high:.2f} at least): something else used the "
+                "machine, or what the tasks wait for changed"
+            )
     return None
 
 
@@ -69,13 +73,3 @@ def _usual_seconds(records: Floats, seconds: Floats) -> Floats:
     rise = max(0.0, slope_with_interval(records, seconds).value)
     base = max(0.0, float(np.median(seconds - rise * records)))
     return np.asarray(np.maximum(base + rise * records, 1e-6))
-
-
-def _disturbance_text(view: QueryView, estimates: Sequence[Estimate], best: Estimate, worst: Estimate) -> str:
-    where = estimates.index(worst) + 1
-    times = worst.value / best.value
-    return (
-        f"in part {where} of {len(estimates)} of {view.query.name}, tasks lasted {times:.2f} times as long for each second of CPU "
-        f"time as in the best part ({worst.low / best.high:.2f} at least): something else used the machine, or what the "
-        "tasks wait for changed"
-    )

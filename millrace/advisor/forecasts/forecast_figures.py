@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pydantic import BaseModel, ConfigDict
-
 from millrace.advisor.logs.statistics import Estimate
+from millrace.config.base import Model
 
 _NOISE = 0.01
 """Share of the arrivals by which a backlog may grow over half a run without being one."""
@@ -20,13 +19,7 @@ FIGURES: Mapping[str, str] = {
 """Figures that are forecast and scored, all in seconds."""
 
 
-class StrictModel(BaseModel):
-    """A model that refuses unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class QueryForecast(StrictModel):
+class QueryForecast(Model):
     """One query's figures, by :data:`FIGURES`, and their conditions.
 
     Attributes
@@ -72,7 +65,7 @@ class QueryForecast(StrictModel):
         return self.figures["oldest"].low > other.figures["oldest"].high
 
 
-class Forecast(StrictModel):
+class Forecast(Model):
     """Forecast for one change, or for none.
 
     Attributes

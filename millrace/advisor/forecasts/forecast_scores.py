@@ -12,10 +12,11 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from millrace.advisor.findings import Change, Finding
-from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast, StrictModel
+from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast
 from millrace.advisor.forecasts.query_twin import QueryTwin
 from millrace.advisor.forecasts.what_if import ApplicationTwin, WhatIfChange
 from millrace.advisor.logs.statistics import Estimate
+from millrace.config.base import Model
 from millrace.config.document.problems import wrong_option_error
 from millrace.config.units import parse_duration
 from millrace.sizing.simulation.result import Ages
@@ -51,7 +52,7 @@ class _AdviceDocument(BaseModel):
     forecasts: tuple[Forecast, ...]
 
 
-class FigureScore(StrictModel):
+class FigureScore(Model):
     """One forecast figure and its actual value.
 
     Attributes
@@ -76,7 +77,7 @@ class FigureScore(StrictModel):
         return abs(self.foretold.value - self.happened) / max(self.happened, 1e-9)
 
 
-class ScoredForecast(StrictModel):
+class ScoredForecast(Model):
     """A forecast and its scores; without any when conditions differed, which ``why_not`` names.
 
     ``left_out`` has the reasons for single queries, beside others that are scored.

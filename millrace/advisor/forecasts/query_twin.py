@@ -148,11 +148,8 @@ class QueryTwin:
             wave, per_record = float(fixed * task), float((1 - fixed) * task * sums[0] / sums[1])
         passes = float(np.mean([each.passes for each in samples]))
         rest = np.array([each.seconds_of_other_stages(cores) for each in samples])
-        if not rest.any():
-            behind = (0.0, 0.0)
-        else:
-            records = np.array([each.records for each in samples])
-            behind = _fit_fixed_and_per_record(_least_squares_sums(records, rest, np.maximum(rest, INSTANT)))
+        records = np.array([each.records for each in samples])
+        behind = _fit_fixed_and_per_record(_least_squares_sums(records, rest, np.maximum(rest, INSTANT)))
         return BatchDurationModel(overhead, spread, wave * passes, per_record * passes, behind)
 
     def resampled_batch_indexes(self, number: int) -> Iterator[list[int]]:

@@ -91,10 +91,6 @@ class ApplicationTwin:
     worker_usd_hour: float | None
     notes: tuple[str, ...]
 
-    def forecast_replay(self, draws: int = DRAWS) -> Forecast:
-        """Simulate the run again without changes, to compare it with the log."""
-        return self.forecast_what_if((), draws)
-
     def relative_duration_errors(self, replayed: Forecast) -> dict[str, float]:
         """Return the relative error of the replay's median batch duration."""
         return {
@@ -110,7 +106,7 @@ class ApplicationTwin:
         Parameters
         ----------
         changes
-            From :func:`parse_what_if_changes`.
+            From :func:`parse_what_if_changes`; without any, the run is simulated again, to compare it with the log.
         draws
             Refitted twins for the intervals.
 

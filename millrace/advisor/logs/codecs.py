@@ -51,7 +51,7 @@ class TruncatedDataError(Exception):
     """The data ends before its codec's end; the data before that point was yielded."""
 
 
-class DamagedDataError(TruncatedDataError):
+class DamagedDataError(Exception):
     """The data is not what its codec writes; the data before that point was yielded."""
 
 
@@ -60,7 +60,7 @@ def decompress_log(stream: io.BufferedReader) -> Iterator[bytes]:
 
     Raises
     ------
-    TruncatedDataError
+    TruncatedDataError, DamagedDataError
         After the last piece that could be unpacked.
     """
     head = stream.peek(32)
@@ -91,26 +91,21 @@ def _read_exactly(stream: io.BufferedReader, size: int) -> bytes:
 
 def _block_headers(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
     """Yield what stands before each block; the caller reads the block."""
-    while head := stream.read(size):
-        if len(head) < size:
-            raise TruncatedDataError("ends inside a block")
-        yield head
+    while stream.peek(1):
+        yield _read_exactly(stream, size)
 
 
 def _decompress_zstd_or_gzip(stream: io.BufferedReader, opened: Callable[[], Any]) -> Iterator[bytes]:
     """Unpack one frame (zstd) or member (gzip) after the other: an append to a file starts a new one."""
     frame, fed = opened(), False
-    while held := stream.read(PIECE):
-        for at in range(0, len(held), _SLICE):
-            data = held[at : at + _SLICE]
-            while data:
-                fed = True
-                if piece := frame.decompress(data):
-                    yield piece
-                data = b""
-                if frame.eof:
-                    data = frame.unused_data
-                    frame, fed = opened(), False
+    while data := stream.read(_SLICE):
+        while data:
+            fed = True
+            if piece := frame.decompress(data):
+                yield piece
+            data = frame.unused_data  # only behind the end of a frame
+            if frame.eof:
+                frame, fed = opened(), False
     if fed:
         raise TruncatedDataError("ends inside a frame")
 
@@ -134,7 +129,7 @@ def _decompress_spark_lz4(stream: io.BufferedReader) -> Iterator[bytes]:
 
 def _decompress_lz4_frames(stream: io.BufferedReader) -> Iterator[bytes]:
     """Unpack frames of the ``lz4`` command (LZ4 Frame Format 1.6): descriptor, blocks, an end mark, checksums."""
-    while magic := stream.read(4):
+    for magic in _block_headers(stream, 4):
         if magic != _LZ4_FRAME:
             raise DamagedDataError("the file is damaged: an lz4 frame has a wrong header")
         flags, sizes = _read_exactly(stream, 2)

@@ -64,18 +64,12 @@ def read_history(log: EventLog) -> History:
     reader = _HistoryReader()
     lines = LogLines(log)
     ended_at = None
-    for line in lines:
-        try:
+    try:
+        for line in lines:
             reader.process_line(line)
-        except _HistoryTooLargeError:
-            ended_at = f"its figures take more than {HELD >> 30} GiB"
-            break
-        except _SecondApplicationError:
-            ended_at = "a second application begins in it"
-            break
-    if lines.beyond:
-        ended_at = f"it unpacks to more than {lines.beyond >> 20:,} MiB"
-    ended_at = ended_at or lines.damaged or None
+    except _ReadingEndedError as reason:
+        ended_at = str(reason)
+    ended_at = ended_at or lines.ended_at
     if log.finished and not (reader.complete or ended_at):
         ended_at = "its last part is missing, as the application has ended"
     # The last line of a running application may be half written: that is no damage.
@@ -85,12 +79,8 @@ def read_history(log: EventLog) -> History:
     return reader.build_history(cut_off=lines.cut_off, lost=lost, too_long=lines.too_long, ended_at=ended_at)
 
 
-class _HistoryTooLargeError(Exception):
-    """The history has reached its memory limit."""
-
-
-class _SecondApplicationError(Exception):
-    """A second application begins in the same file: its jobs have the same numbers as those of the first."""
+class _ReadingEndedError(Exception):
+    """The rest of the log is not read, for the reason in the message."""
 
 
 class _HistoryReader:
@@ -113,7 +103,7 @@ class _HistoryReader:
         self._stages: dict[tuple[int, int], PendingStage] = {}
         self._ended: dict[tuple[int, int], PendingStage] = {}
         self._runs: dict[str, PendingQueryRun] = {}
-        self._runs_of: dict[str, list[tuple[str, PendingQueryRun]]] = {}
+        self._runs_of: dict[str, list[tuple[str, PendingQueryRun]]] = defaultdict(list)
         self._length = 0
         self._take_token: dict[str, Callable[[Mapping[str, Any]], None]] = {
             "SparkListenerLogStart": self._log_start,
@@ -155,7 +145,7 @@ class _HistoryReader:
     def _add_held_bytes_or_raise(self, size: int) -> None:
         self._held += size
         if self._held > HELD:
-            raise _HistoryTooLargeError
+            raise _ReadingEndedError(f"its figures take more than {HELD >> 30} GiB")
 
     def _event_seconds_noting_span(self, ms: float) -> float:
         seconds = event_parser.checked_event_time(event_parser.to_number(ms) / 1e3)
@@ -164,8 +154,8 @@ class _HistoryReader:
         return seconds
 
     def _log_start(self, event: Mapping[str, Any]) -> None:
-        if self.begins:
-            raise _SecondApplicationError
+        if self.begins:  # its jobs have the same numbers as those of the first
+            raise _ReadingEndedError("a second application begins in it")
         self._version = event_parser.to_text(event["Spark Version"])
 
     def _environment_update(self, event: Mapping[str, Any]) -> None:
@@ -282,7 +272,9 @@ class _HistoryReader:
         run_id, name = event_parser.to_text(event["runId"]), event_parser.to_text(event.get("name") or "")
         if run_id not in self._runs:
             self._add_held_bytes_or_raise(_THING)
-            self._runs[run_id] = PendingQueryRun(event_parser.to_text(event["id"]))
+            run = PendingQueryRun(event_parser.to_text(event["id"]))
+            self._runs[run_id] = run
+            self._runs_of[run.id].append((run_id, run))
         run = self._runs[run_id]
         run.name = run.name or name or None
         return run
@@ -317,9 +309,6 @@ class _HistoryReader:
                 stage.rows = bytearray()
                 made = Stage(*key, stage.partitions, tasks, stage.failures, stage.scans, stage.adaptive)
                 self._jobs[stage.job].stages.append(made)
-        self._runs_of = defaultdict(list)
-        for run_id, of_run in self._runs.items():
-            self._runs_of[of_run.id].append((run_id, of_run))
         others: list[SparkJob] = []
         of_batch: dict[tuple[str, int], list[SparkJob]] = defaultdict(list)
         for job in self._jobs.values():

@@ -307,17 +307,15 @@ class LogLines:
         Whether the last file ended inside a line or a block; known after the last line.
     too_long
         Lines beyond :data:`LONGEST_LINE` that were skipped.
-    damaged
-        File whose data is damaged, and how; empty without one.
-    beyond
-        Bytes after which reading stopped, as the log unpacks to more than its limit; 0 after a complete read.
+    ended_at
+        Why reading stopped before the end: damaged data, or a log that unpacks to more than its limit; ``None`` after a
+        complete read.
     """
 
     log: EventLog
     cut_off: bool = False
     too_long: int = 0
-    damaged: str = ""
-    beyond: int = 0
+    ended_at: str | None = None
     _left: int = field(init=False, default=0, repr=False)
 
     def __iter__(self) -> Iterator[bytes]:
@@ -327,9 +325,9 @@ class LogLines:
                 try:
                     yield from self._lines_of_stream(stream)
                 except DamagedDataError as error:
-                    self.damaged = f"{file.name} is damaged ({error}), and not read from there on"
+                    self.ended_at = f"{file.name} is damaged ({error}), and not read from there on"
             if self._left < 0:
-                self.beyond = most
+                self.ended_at = f"it unpacks to more than {most >> 20:,} MiB"
                 return
 
     def _lines_of_stream(self, stream: io.BufferedReader) -> Iterator[bytes]:
@@ -350,8 +348,6 @@ class LogLines:
                 *lines, last = others
                 yield from filter(None, lines)
                 held, length = [last], len(last)
-        except DamagedDataError:
-            raise
         except TruncatedDataError:
             self.cut_off = True
             return

@@ -117,15 +117,15 @@ def to_count(value: Any, most: int = MOST) -> int:
     return value
 
 
-def to_number(value: Any, most: float = MOST) -> float:
+def to_number(value: Any) -> float:
     """Return a number that is not negative.
 
     Raises
     ------
     ValueError
-        It is not a number from 0 to ``most``; true and false are none.
+        It is not a number from 0 to :data:`MOST`; true and false are none.
     """
-    if type(value) not in (int, float) or not 0 <= value <= most:
+    if type(value) not in (int, float) or not 0 <= value <= MOST:
         raise ValueError("no number")
     return float(value)
 

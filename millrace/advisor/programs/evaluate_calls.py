@@ -33,8 +33,6 @@ from millrace.advisor.programs.possible_values import (
     Values,
     as_dictionary,
     compute_for_each_choice,
-    first_unknown,
-    first_unknown_as_values,
     joined_frame,
     known_value,
     union_of_alternatives,
@@ -63,7 +61,6 @@ class CallEvaluator(ExpressionEvaluator):
         self.scopes = [self.module]
         self.returned: list[list[Alternative]] = []
         self._breaks: list[list[dict[NameScope, dict[str, Values]]]] = [[]]
-        self._depth = 0
         self._parsers: dict[str, list[tuple[list[Any], Mapping[str, Values]]]] = {}
 
     @abstractmethod
@@ -90,10 +87,8 @@ class CallEvaluator(ExpressionEvaluator):
         named = DictValue()
         for keyword in node.keywords:
             value = self.evaluate_expression(keyword.value, scope)
-            if keyword.arg is None:
-                named = named.updated_with(as_dictionary(value))
-            else:
-                named = named.updated_with(DictValue({keyword.arg: value}))
+            given = as_dictionary(value) if keyword.arg is None else DictValue({keyword.arg: value})
+            named = named.updated_with(given)
         if method is None:
             return union_of_alternatives(
                 *(self.call(each.value, arguments, named, node.lineno) for each in callee)
@@ -144,13 +139,6 @@ class CallEvaluator(ExpressionEvaluator):
             if name == "groups":
                 return known_value(ListValue(value.values[1:]), line)
             return self._value_of_key(of, arguments[0] if arguments else known_value(0, line), line)
-        if isinstance(value, LibraryName) and value.path == "os.environ" and name == "get":
-            return library_functions.environment_variable(
-                self.launch,
-                arguments[0] if arguments else (),
-                arguments[1] if len(arguments) > 1 else None,
-                line,
-            )
         if isinstance(value, LibraryName) and value.path in self._parsers:
             return self._call_parser_method(value.path, name, arguments, named, line)
         if (
@@ -172,18 +160,12 @@ class CallEvaluator(ExpressionEvaluator):
         table: DictValue = of.value
         if name == "get" and arguments:
             default = arguments[1] if len(arguments) > 1 else known_value(None, line)
-            values = [
-                table.values.get(key.value, unknown_value(table.more, line) if table.more else default)
-                for key in arguments[0]
-                if not isinstance(key.value, Unknown)
-            ]
+            missing = unknown_value(table.more, line) if table.more else default
             return union_of_alternatives(
-                *values,
                 *(
-                    []
-                    if first_unknown(arguments[0]) is None
-                    else [first_unknown_as_values(arguments[0]) or ()]
-                ),
+                    (key,) if isinstance(key.value, Unknown) else table.values.get(key.value, missing)
+                    for key in arguments[0]
+                )
             )
         if table.more and name in ("items", "keys", "values"):
             return unknown_value(table.more, line)
@@ -276,8 +258,6 @@ class CallEvaluator(ExpressionEvaluator):
                 return known_value(base.updated_with(named), line)
             case "print":
                 return known_value(None, line)
-            case _:
-                pass
         if last == "getResolvedOptions":
             asked = arguments[1] if len(arguments) > 1 else named.values.get("options", ())
             names = [
@@ -318,10 +298,14 @@ class CallEvaluator(ExpressionEvaluator):
     def _stream_passed_through(self, arguments: Iterable[Values]) -> Values | None:
         """Return the stream that an unknown function is called with: it gives it back, changed in a way that is not seen."""
         several = [each.value for value in arguments for each in value]
-        frames = [each for each in several if isinstance(each, StreamingFrame)]
-        for each in several:
-            for inner in each.values if isinstance(each, ListValue) else ():
-                frames += [one.value for one in inner if isinstance(one.value, StreamingFrame)]
+        inside = [
+            one.value
+            for each in several
+            if isinstance(each, ListValue)
+            for item in each.values
+            for one in item
+        ]
+        frames = [each for each in (*several, *inside) if isinstance(each, StreamingFrame)]
         if frames:
             return known_value(replace(joined_frame(frames), shaped=True), 0)
         stream = next((each for each in several if isinstance(each, ReaderOrWriter)), None)
@@ -337,7 +321,7 @@ class CallEvaluator(ExpressionEvaluator):
     ) -> Values:
         node = callee.node
         self.called.add(node)
-        if self._depth >= _DEEPEST:
+        if len(self.returned) >= _DEEPEST:
             return unknown_value("a function that calls itself", line)
         if isinstance(node, ast.Lambda):
             body: list[ast.stmt] = [ast.Return(node.body, lineno=node.lineno)]
@@ -357,13 +341,11 @@ class CallEvaluator(ExpressionEvaluator):
             named,
             scope,
         )
-        self._depth += 1
         self.scopes.append(scope)
         self.returned.append([])
         try:
             self.run_statements(body, scope)
         finally:
-            self._depth -= 1
             self.scopes = [each for each in self.scopes if each is not scope]
             result = self.returned.pop()
         return union_of_alternatives(result) if result else known_value(None, line)

@@ -27,10 +27,10 @@ from millrace.advisor.programs.possible_values import (
     as_dictionary,
     compute_for_each_choice,
     condition_value,
-    first_unknown_as_values,
     known_value,
     to_program_value,
     union_of_alternatives,
+    unknown_of_values,
     unknown_value,
     with_item,
 )
@@ -108,7 +108,7 @@ class ExpressionEvaluator(ABC):
 
     def evaluate_expression(self, node: ast.expr, scope: NameScope) -> Values:
         """Return all values that an expression may have."""
-        chain: list[ast.expr] = []
+        chain: list[ast.Attribute | ast.Call | ast.Subscript] = []
         while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):  # a chain of calls may be long
             chain.append(node)
             node = node.func if isinstance(node, ast.Call) else node.value
@@ -116,18 +116,16 @@ class ExpressionEvaluator(ABC):
         method: tuple[Values, str, ast.expr] | None = None
         for each in reversed(chain):
             self.count_steps_or_raise()
-            if isinstance(each, ast.Attribute):
-                if method is not None:
-                    result = self._attribute_values(method[0], method[1], each.lineno)
-                method = result, each.attr, each.value
-            elif isinstance(each, ast.Call):
+            if isinstance(each, ast.Call):
                 result = self.evaluate_call(each, result, method, scope)
                 method = None
+                continue
+            if method is not None:
+                result = self._attribute_values(method[0], method[1], each.lineno)
+                method = None
+            if isinstance(each, ast.Attribute):
+                method = result, each.attr, each.value
             else:
-                assert isinstance(each, ast.Subscript)
-                if method is not None:
-                    result = self._attribute_values(method[0], method[1], each.lineno)
-                    method = None
                 result = self._evaluate_subscript(result, each, scope)
         return result if method is None else self._attribute_values(method[0], method[1], method[2].lineno)
 
@@ -187,7 +185,9 @@ class ExpressionEvaluator(ABC):
     def _values_of_name(self, name: str, line: int, scope: NameScope) -> Values:
         if name == "__name__":
             return known_value("__main__", line)
-        return scope.find(name) or known_value(LibraryName(name), line)
+        place = scope.scope_of(name)
+        values = () if place is None else place.values[name]
+        return values or known_value(LibraryName(name), line)
 
     def _evaluate_list(self, elements: Iterable[ast.expr], line: int, scope: NameScope) -> Values:
         values: list[Values] = []
@@ -196,7 +196,7 @@ class ExpressionEvaluator(ABC):
             if isinstance(each, ast.Starred):
                 parts = loop_values(value[0].value, line) if len(value) == 1 else None
                 if parts is None:
-                    return first_unknown_as_values(value) or unknown_value("a list", line)
+                    return unknown_of_values(value, "a list", line)
                 values += parts
             else:
                 values.append(value)
@@ -220,7 +220,7 @@ class ExpressionEvaluator(ABC):
         over = self.evaluate_expression(first.iter, scope)
         rounds = loop_values(over[0].value, node.lineno) if len(over) == 1 else None
         if rounds is None or others:
-            return first_unknown_as_values(over) or unknown_value("a list", node.lineno)
+            return unknown_of_values(over, "a list", node.lineno)
         inner, items, table = NameScope({}, scope), list[Values](), DictValue()
         for each in rounds:
             self.assign(first.target, each, inner)
@@ -311,10 +311,8 @@ class ExpressionEvaluator(ABC):
         return union_of_alternatives(*(self._value_of_key(each, key, line) for each in of))
 
     def _value_of_key(self, of: Alternative, key: Values, line: int) -> Values:
-        if isinstance(of.value, StreamingFrame):
+        if isinstance(of.value, StreamingFrame | Unknown):
             return (of,)
-        if isinstance(of.value, Unknown):
-            return ((Alternative(of.value, of.line)),)
         if isinstance(of.value, LibraryName) and of.value.path == "os.environ":
             return library_functions.environment_variable(self.launch, key, None, line)
         alternatives: list[Alternative] = []
@@ -428,9 +426,5 @@ def scope_defining_target(target: ast.expr, scope: NameScope) -> NameScope:
     """Return the scope in which the name of a changed value is."""
     while isinstance(target, ast.Attribute | ast.Subscript):
         target = target.value
-    place: NameScope | None = scope
-    while isinstance(target, ast.Name) and place is not None:
-        if target.id in place.values:
-            return place
-        place = place.above
-    return scope
+    place = scope.scope_of(target.id) if isinstance(target, ast.Name) else None
+    return place or scope

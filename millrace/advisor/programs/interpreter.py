@@ -20,9 +20,9 @@ from millrace.advisor.programs.possible_values import (
     ProgramInstance,
     Values,
     condition_value,
-    first_unknown,
     known_value,
     union_of_alternatives,
+    unknown_of_values,
     unknown_value,
     with_item,
 )
@@ -105,8 +105,6 @@ class Interpreter(CallEvaluator):
                 self._run_import(node, scope)
             case ast.Global():
                 scope.shared.update(node.names)
-            case _:
-                pass
         return BlockEnd.NEXT
 
     def _run_import(self, node: ast.Import | ast.ImportFrom, scope: NameScope) -> None:
@@ -208,11 +206,9 @@ class Interpreter(CallEvaluator):
         over = self.evaluate_expression(node.iter, scope)
         rounds = loop_values(over[0].value, node.lineno) if len(over) == 1 else None
         if rounds is None:
-            lost = first_unknown(over)
-            origin = lost.value.origin if lost is not None else "a loop"
 
             def run_unknown_round() -> BlockEnd:
-                self.assign(node.target, unknown_value(origin, node.lineno), scope)
+                self.assign(node.target, unknown_of_values(over, "a loop", node.lineno), scope)
                 return self.run_statements(node.body, scope)
 
             return self._run_rounds_and_join_breaks(
@@ -249,13 +245,10 @@ class Interpreter(CallEvaluator):
                 self.assign(target.value, value, scope)
             case ast.Tuple() | ast.List():
                 parts = loop_values(value[0].value, target.lineno) if len(value) == 1 else None
-                for place, each in enumerate(target.elts):
-                    same = parts is not None and len(parts) == len(target.elts)
-                    lost = first_unknown(value)
-                    origin = lost.value.origin if lost is not None else "a part of a value"
-                    self.assign(
-                        each, parts[place] if same and parts else unknown_value(origin, target.lineno), scope
-                    )
+                if parts is None or len(parts) != len(target.elts):
+                    parts = [unknown_of_values(value, "a part of a value", target.lineno)] * len(target.elts)
+                for each, part in zip(target.elts, parts, strict=True):
+                    self.assign(each, part, scope)
             case ast.Attribute():
                 for owner in self.evaluate_expression(target.value, scope):
                     if isinstance(owner.value, ProgramInstance | ProgramClass):
@@ -268,5 +261,3 @@ class Interpreter(CallEvaluator):
                 )
                 if isinstance(target.value, ast.Name | ast.Attribute | ast.Subscript):
                     self.assign(target.value, changed, scope_defining_target(target.value, scope))
-            case _:
-                pass

@@ -21,6 +21,7 @@ from millrace.advisor.programs.possible_values import (
     NoPythonValueError,
     Values,
     known_value,
+    single_or_raise,
     to_program_value,
     to_python_value,
     unknown_value,
@@ -177,18 +178,13 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 def glue_resolved_options(launch: LaunchArguments, asked: Iterable[str]) -> DictValue:
     """Return what Glue's ``getResolvedOptions`` gives: an argument that is asked for is there, or Glue ends the run."""
     options = {name: known_value(value, 0) for name, value in launch.arguments_by_name.items()}
-    missing = {name: missing_argument_value(name, 0) for name in asked if name not in options}
+    missing = {name: missing_argument_value(name) for name in asked if name not in options}
     return DictValue(options | missing)
 
 
-def missing_argument_value(name: str, line: int) -> Values:
+def missing_argument_value(name: str) -> Values:
     """Return the value of an argument that the job does not have."""
-    return unknown_value(f"the argument --{name}, which the job does not have", line)
-
-
-@dataclass(frozen=True)
-class _ArgumentDefault:
-    values: Values
+    return unknown_value(f"the argument --{name}, which the job does not have", 0)
 
 
 class _RaisingArgumentParser(argparse.ArgumentParser):
@@ -211,12 +207,14 @@ def parse_arguments(
         Arguments of each ``add_argument``: names, and keywords.
     """
     parser = _RaisingArgumentParser(add_help=False, allow_abbrev=False)
+    defaults: dict[str, Values] = {}
     for names, keywords in declared:
         keyword_values = {key: value[0].value for key, value in keywords.items() if len(value) == 1}
         action = keyword_values.get("action", "store")
         if not names or not all(isinstance(each, str) for each in names) or action not in _ACTIONS:
             continue
-        more: dict[str, Any] = {"action": action}
+        flag = action.startswith("store_")  # argparse has its value if it is not given
+        more: dict[str, Any] = {"action": action} | ({} if flag else {"default": argparse.SUPPRESS})
         option = names[0].startswith("-")
         if isinstance(keyword_values.get("dest"), str):
             more["dest"] = keyword_values["dest"]
@@ -228,29 +226,19 @@ def parse_arguments(
                 more["nargs"] = keyword_values["nargs"]
             elif not option:
                 more["nargs"] = "?"
-        if action in ("store", "append"):
-            has_default = "default" in keywords and keyword_values.get("default", ...) is not None
-            more["default"] = _ArgumentDefault(
-                keywords["default"] if has_default else missing_argument_value(name, 0)
-            )
-        parser.add_argument(*names, **more)
+        has_default = "default" in keywords and keyword_values.get("default", ...) is not None
+        added = parser.add_argument(*names, **more)
+        defaults[added.dest] = keywords["default"] if has_default else missing_argument_value(name)
     namespace, _ = parser.parse_known_args(list(launch.words))
-    return DictValue(
-        {
-            name: value.values
-            if isinstance(value, _ArgumentDefault)
-            else known_value(to_program_value(value, 0), 0)
-            for name, value in vars(namespace).items()
-        }
-    )
+    given = {name: known_value(to_program_value(value, 0), 0) for name, value in vars(namespace).items()}
+    return DictValue(defaults | given)
 
 
 def environment_variable(launch: LaunchArguments, name: Values, default: Values | None, line: int) -> Values:
     """Return an environment variable: as the job's settings name it, else the program's default."""
     try:
-        [only] = name
-        wanted = to_python_value(only.value)
-    except (ValueError, NoPythonValueError):
+        wanted = to_python_value(single_or_raise(name))
+    except NoPythonValueError:
         return unknown_value("an environment variable", line)
     if wanted in launch.variables:
         return known_value(launch.variables[wanted], line)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -139,14 +139,12 @@ class NameScope:
     shared: set[str] = field(default_factory=set)
     """Names that belong to the module (``global``)."""
 
-    def find(self, name: str) -> Values | None:
-        """Return the values of a name here or above."""
+    def scope_of(self, name: str) -> NameScope | None:
+        """Return the scope that has a name, this one or one above."""
         scope: NameScope | None = self
-        while scope is not None:
-            if name in scope.values:
-                return scope.values[name]
+        while scope is not None and name not in scope.values:
             scope = scope.above
-        return None
+        return scope
 
 
 @dataclass(frozen=True)
@@ -219,13 +217,20 @@ def to_python_value(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, ListValue):
-        return [to_python_value(_single_or_raise(each)) for each in value.values]
+        return [to_python_value(single_or_raise(each)) for each in value.values]
     if isinstance(value, DictValue) and not value.more:
-        return {key: to_python_value(_single_or_raise(each)) for key, each in value.values.items()}
+        return {key: to_python_value(single_or_raise(each)) for key, each in value.values.items()}
     raise NoPythonValueError
 
 
-def _single_or_raise(values: Values) -> Any:
+def single_or_raise(values: Values) -> Any:
+    """Return the one value.
+
+    Raises
+    ------
+    NoPythonValueError
+        There are several, or none.
+    """
     if len(values) != 1:
         raise NoPythonValueError
     return values[0].value
@@ -261,17 +266,12 @@ def as_option_values(values: Values) -> Values:
     )
 
 
-def combinations(operands: Iterable[Values]) -> Iterator[tuple[Alternative, ...]]:
-    """Yield each choice of one alternative of each operand, up to the limit and one more."""
-    return itertools.islice(itertools.product(*operands), MOST_VALUES + 1)
-
-
 def compute_for_each_choice(
     function: Callable[..., Any], operands: Iterable[Values], line: int, origin: str
 ) -> Values:
     """Apply a function of Python to each choice of alternatives; its errors and unknown operands give unknown values."""
     alternatives: list[Alternative] = []
-    for choice in combinations(operands):
+    for choice in itertools.islice(itertools.product(*operands), MOST_VALUES + 1):
         lost = first_unknown(choice)
         if lost is not None:
             alternatives.append(lost)
@@ -288,33 +288,37 @@ def compute_for_each_choice(
 
 def condition_value(values: Values) -> bool | None:
     """Return whether a condition holds; None if that is unknown."""
-    truths = set()
-    for each in values:
-        try:
-            truths.add(bool(to_python_value(each.value)))
-        except NoPythonValueError:
-            return None
+    try:
+        truths = {bool(to_python_value(each.value)) for each in values}
+    except NoPythonValueError:
+        return None
     return truths.pop() if len(truths) == 1 else None
 
 
-def first_unknown_as_values(values: Values) -> Values | None:
-    """Return the unknown alternative of values as values of its own; None if all are known."""
+def unknown_of_values(values: Values, origin: str, line: int) -> Values:
+    """Return the unknown alternative of values as a value of its own; if all are known, one of this origin."""
     lost = first_unknown(values)
-    return None if lost is None else (lost,)
+    return unknown_value(origin, line) if lost is None else (lost,)
 
 
 def as_dictionary(values: Values) -> DictValue:
     """Return a dictionary of all alternatives, as far as they are known."""
-    table: DictValue | None = None
+    tables = []
     for each in values:
-        if isinstance(each.value, DictValue):
-            one = each.value
-        elif isinstance(each.value, Unknown):
-            one = DictValue({}, each.value.origin)
-        else:
-            one = DictValue({}, "a value that is no dictionary")
-        table = one if table is None else table.with_alternatives_of(one)
-    return table or DictValue()
+        table = each.value
+        if not isinstance(table, DictValue):
+            origin = table.origin if isinstance(table, Unknown) else "a value that is no dictionary"
+            table = DictValue({}, origin)
+        tables.append(table)
+    return joined_alternatives(tables)
+
+
+def joined_alternatives(tables: Iterable[DictValue]) -> DictValue:
+    """Return a table that is one of several, with all values that its keys may have; an empty one without any."""
+    joined, *others = [*tables] or [DictValue()]
+    for each in others:
+        joined = joined.with_alternatives_of(each)
+    return joined
 
 
 def with_item(of: Any, key: Values, value: Values) -> Any:
@@ -330,11 +334,6 @@ def with_item(of: Any, key: Values, value: Values) -> Any:
         return ListValue(tuple(values))
     if not isinstance(of, DictValue):
         return of
-    try:
-        [only] = key
-        if isinstance(only.value, str | int):
-            return DictValue({**of.values, only.value: value}, of.more) if len(of.values) < MOST_ITEMS else of
-    except ValueError:
-        pass
-    lost = first_unknown(key)
-    return DictValue(of.values, lost.value.origin if lost is not None else "a key of several values")
+    if len(key) == 1 and isinstance(key[0].value, str | int):
+        return DictValue({**of.values, key[0].value: value}, of.more) if len(of.values) < MOST_ITEMS else of
+    return DictValue(of.values, unknown_of_values(key, "a key of several values", 0)[0].value.origin)

@@ -29,9 +29,11 @@ from millrace.advisor.programs.possible_values import (
     as_dictionary,
     as_option_values,
     first_unknown,
+    joined_alternatives,
     joined_frame,
     known_value,
     union_of_alternatives,
+    unknown_of_values,
     unknown_value,
 )
 
@@ -288,14 +290,18 @@ class _StreamInterpreter(Interpreter):
     ) -> Values | None:
         first = streams[0]
         if first.frame is None and name in ("load", "table", "json", "parquet", "csv", "text", "orc"):
-            options = _merge_options(streams).updated_with(_with_lower_case_names(named))
+            options = joined_alternatives(each.options for each in streams).updated_with(
+                _with_lower_case_names(named)
+            )
             if name != "load":
                 options = options.updated_with(DictValue({FORMAT: known_value(name, line)}))
             return known_value(
                 StreamingFrame(frozenset([self._add_source_and_return_index(options, line)])), line
             )
         if first.frame is not None and name in _STARTS:
-            options = _merge_options(streams).updated_with(_with_lower_case_names(named))
+            options = joined_alternatives(each.options for each in streams).updated_with(
+                _with_lower_case_names(named)
+            )
             if name != "start":
                 options = options.updated_with(
                     DictValue({"table": arguments[0] if arguments else unknown_value("a table", line)})
@@ -312,14 +318,10 @@ class _StreamInterpreter(Interpreter):
         options = DictValue(dict(zip(names, arguments, strict=False))).updated_with(named).values
         if call == "from_catalog":
             table = {each: options[each] for each in names[:2] if each in options}
-            inner = _with_lower_case_names(
-                as_dictionary(options.get("additional_options", known_value(DictValue(), line)))
-            )
+            inner = _with_lower_case_names(as_dictionary(options.get("additional_options", ())))
             glue_options = inner.updated_with(DictValue({CATALOG: known_value(True, line), **table}))
         else:
-            glue_options = _with_lower_case_names(
-                as_dictionary(options.get("connection_options", known_value(DictValue(), line)))
-            )
+            glue_options = _with_lower_case_names(as_dictionary(options.get("connection_options", ())))
             glue_options = glue_options.updated_with(
                 DictValue({FORMAT: options.get("connection_type", unknown_value("no type", line))})
             )
@@ -334,7 +336,7 @@ class _StreamInterpreter(Interpreter):
         values = dict(zip(("frame", "batch_function", "options"), arguments, strict=False)) | dict(
             named.values
         )
-        options = _with_lower_case_names(as_dictionary(values.get("options", known_value(DictValue(), line))))
+        options = _with_lower_case_names(as_dictionary(values.get("options", ())))
         more = {TRIGGER: options.values["windowsize"]} if "windowsize" in options.values else {}
         if "batch_function" in values:
             more[SINK] = values["batch_function"]
@@ -410,24 +412,17 @@ def _with_lower_case_names(options: DictValue) -> DictValue:
     )
 
 
-def _merge_options(streams: Sequence[ReaderOrWriter]) -> DictValue:
-    """Return the options that a reader or writer has after different branches."""
-    options = streams[0].options
-    for each in streams[1:]:
-        options = options.with_alternatives_of(each.options)
-    return options
-
-
 def _with_option(
     of: ReaderOrWriter, name: str, arguments: Sequence[Values], named: DictValue, line: int
 ) -> ReaderOrWriter:
-    options: DictValue | None = None
+    options = DictValue()
     if name == "option":
         key = arguments[0] if arguments else named.values.get("key", ())
         value = arguments[1] if len(arguments) > 1 else named.values.get("value", ())
-        lost = first_unknown(key)
-        if lost is not None or len(key) != 1:
-            options = DictValue({}, lost.value.origin if lost is not None else "an option of several names")
+        if len(key) != 1 or isinstance(key[0].value, Unknown):
+            options = DictValue(
+                {}, unknown_of_values(key, "an option of several names", line)[0].value.origin
+            )
         else:
             options = DictValue({str(key[0].value).lower(): value})
     elif name == "options":
@@ -448,8 +443,6 @@ def _with_option(
         options = DictValue({TRIGGER if kind in ("processingTime", "") else kind.lower(): value})
     elif name in ("foreachBatch", "foreach"):
         options = DictValue({SINK: arguments[0] if arguments else named.values.get("func", ())})
-    if options is None:
-        return of
     return ReaderOrWriter(of.line, of.options.updated_with(options), of.frame)
 
 

@@ -74,7 +74,7 @@ def forecast_changes(
     changes = list(
         dict.fromkeys((*changes, *changes_to_simulate_by_finding(advice.findings, names).values()))
     )
-    before = twin.forecast_replay()
+    before = twin.forecast_what_if(())
     played = [before, *(twin.forecast_what_if(each) for each in changes)]
     return TwinForecasts(
         twin,
@@ -106,7 +106,7 @@ def advice_without_harmful_findings(advice: Advice, answers: TwinForecasts, subj
             if query.grows_faster_than(before):
                 behind.append(name)
             elif query.is_older_than(before) and (
-                finding.expected_gain_seconds > 0 if sla is None else after.high > sla
+                finding.effect.likely > 0 if sla is None else after.high > sla
             ):
                 ages = (duration_text(each.value) for each in (before.figures["oldest"], after))
                 older.append(f"{name} ({' to '.join(ages)})")
@@ -120,7 +120,7 @@ def advice_without_harmful_findings(advice: Advice, answers: TwinForecasts, subj
 
 def _worker_usd_per_hour(history: History, subject: AdvisedJob) -> float | None:
     """Return the USD of one machine per hour."""
-    if isinstance(subject, EnvironmentJob) and subject.plan is not None:
+    if isinstance(subject, EnvironmentJob):
         return subject.plan.jobs[subject.job].worker_usd_hour
     if subject.dollars_month is None:
         return None

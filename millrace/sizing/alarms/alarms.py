@@ -272,12 +272,11 @@ def _stream_alarms(names: Names, name: str, readers: Sequence[StreamReaderTiming
     for each in stream.alarms(name, names, readers):
         assert stream.metrics is not None, f"{name} has alarms and no metrics"
         trigger = each.trigger
-        found = (
+        period, periods, of = (
             (MINUTE, each.periods, each.periods)
             if trigger is None
             else late_window_period_and_counts(each.periods, trigger)
         )
-        period, periods, of = found
         yield Alarm(
             f"stream/{name}/{each.name}",
             f"stream/{name}",

@@ -73,26 +73,6 @@ def _emr_product(usage: str, *things: str) -> PriceProduct:
     return PriceProduct("ElasticMapReduce", f"EMR-SERVERLESS-{usage}", _unit_names_per_hour(*things))
 
 
-_MSK = {
-    f"msk.{tier.lower()}.m7g.{size}_hour": PriceProduct(
-        "AmazonMSK", f"{tier}.m7g.{size}", _unit_names_per_hour("broker", "instance")
-    )
-    for tier in ("Kafka", "Express")
-    for size in ("large", "xlarge", "2xlarge", "4xlarge", "8xlarge", "12xlarge", "16xlarge")
-}
-
-_METRICS = {
-    f"cloudwatch.{name}metric_month": PriceProduct(
-        "AmazonCloudWatch", "CW:MetricMonitorUsage", ("metrics",), tiers=True, begin=begin
-    )
-    for name, begin in (
-        ("", 0),
-        ("after_10000.", 10_000),
-        ("after_250000.", 250_000),
-        ("after_1000000.", 1_000_000),
-    )
-}
-
 PRODUCTS: Mapping[str, PriceProduct] = MappingProxyType(
     {
         "glue.dpu_hour": _glue_product("ETL-DPU-Hour"),
@@ -140,7 +120,13 @@ PRODUCTS: Mapping[str, PriceProduct] = MappingProxyType(
         "kinesis.on_demand.long_retention_gb_month": _kinesis_product(
             "OnDemand-LongTermRetention-ByteHrs", "OnDemandLongTermRetentionByteHrs", _GB_MONTHS
         ),
-        **_MSK,
+        **{
+            f"msk.{tier.lower()}.m7g.{size}_hour": PriceProduct(
+                "AmazonMSK", f"{tier}.m7g.{size}", _unit_names_per_hour("broker", "instance")
+            )
+            for tier in ("Kafka", "Express")
+            for size in ("large", "xlarge", "2xlarge", "4xlarge", "8xlarge", "12xlarge", "16xlarge")
+        },
         "msk.storage_gb_month": PriceProduct("AmazonMSK", "Kafka.Storage.GP2", _GB_MONTHS),
         "kms.key_month": PriceProduct("awskms", "KMS-Keys", ("keys", "key", "keymonths")),
         "network.endpoint_month": PriceProduct(
@@ -172,7 +158,17 @@ PRODUCTS: Mapping[str, PriceProduct] = MappingProxyType(
         "network.dns_domain_month": PriceProduct(
             "AmazonRoute53", "DNS-Firewall-Domains", ("domains", "domain")
         ),
-        **_METRICS,
+        **{
+            f"cloudwatch.{name}metric_month": PriceProduct(
+                "AmazonCloudWatch", "CW:MetricMonitorUsage", ("metrics",), tiers=True, begin=begin
+            )
+            for name, begin in (
+                ("", 0),
+                ("after_10000.", 10_000),
+                ("after_250000.", 250_000),
+                ("after_1000000.", 1_000_000),
+            )
+        },
         "cloudwatch.thousand_calls": PriceProduct(
             "AmazonCloudWatch", "CW:Requests", ("requests", "request"), 1000
         ),

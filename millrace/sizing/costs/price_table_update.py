@@ -12,7 +12,6 @@ from io import StringIO
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap
 
 from millrace.sizing.costs.price_products import PRODUCTS, PriceProduct
 from millrace.sizing.prices_and_limits import Price, PriceTable
@@ -103,16 +102,10 @@ def renew_prices(pricing: Any, region: str, current: Mapping[str, Price], today:
 
 def price_table_yaml(table: PriceTable) -> str:
     """Return a table as the text of a file that :func:`millrace.sizing.prices_and_limits.price_table_of_region` reads."""
-    document = table.model_dump(exclude_defaults=True)
-    rows = CommentedMap()
-    for name, price in document["prices"].items():
-        row = CommentedMap(price)
-        row.fa.set_flow_style()
-        rows[name] = row
-    document["prices"] = rows
     yaml, out = YAML(), StringIO()
     yaml.width = 200
-    yaml.dump(document, out)
+    yaml.default_flow_style = None  # each price on one line
+    yaml.dump(table.model_dump(exclude_defaults=True), out)
     return (
         f"# Prices of AWS in {table.region}, in USD; written by `millrace prices update`.\n{out.getvalue()}"
     )

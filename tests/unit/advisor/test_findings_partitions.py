@@ -11,7 +11,10 @@ import pytest
 from millrace.advisor.advise import NOBODY, advise
 from millrace.advisor.apply_changes import try_changes
 from millrace.advisor.findings.advised_job_keys_and_cost import SHUFFLE, AdvisedJob, advised_environment_job
-from millrace.advisor.findings.count_kafka_range_tasks import count_range_tasks, smallest_min_partitions
+from millrace.advisor.findings.count_kafka_range_tasks import (
+    range_tasks_by_partition,
+    smallest_min_partitions,
+)
 from millrace.advisor.forecasts.forecast_scores import changes_to_simulate_by_finding
 from millrace.advisor.logs.application_history_model import BatchSource
 from millrace.advisor.logs.event_log_to_history import read_history
@@ -230,8 +233,17 @@ def test_batches_without_records_wait_longer_where_no_option_makes_them():
 
 def test_ranges_are_split_as_spark_does():
     even, hot = np.array([100.0] * 3), np.array([1000.0, 10.0, 10.0])
-    assert [count_range_tasks(even, least) for least in (1, 3, 4, 5, 6, 7, 8, 9)] == [3, 3, 3, 6, 6, 6, 9, 9]
+    assert [range_tasks_by_partition(even, least).sum() for least in (1, 3, 4, 5, 6, 7, 8, 9)] == [
+        3,
+        3,
+        3,
+        6,
+        6,
+        6,
+        9,
+        9,
+    ]
     # The hot one takes what the small ones leave: six less two.
-    assert [count_range_tasks(hot, least) for least in (3, 4, 6)] == [3, 4, 6]
+    assert [range_tasks_by_partition(hot, least).sum() for least in (3, 4, 6)] == [3, 4, 6]
     assert smallest_min_partitions([even] * 9 + [hot], 4, 2, 8) == 6
     assert smallest_min_partitions([even] * 5 + [hot] * 5, 10, 5, 10) is None

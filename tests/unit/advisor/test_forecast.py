@@ -67,7 +67,7 @@ def test_a_limit_that_is_gone_is_another_condition():
     limited = replace(TRUTH, rate=800.0, swing=0.0, limit=7000)
     twin = twin_of_application(history([limited]))
     assert twin.queries["land"].limit == 7000
-    told = twin.forecast_replay()
+    told = twin.forecast_what_if(())
     [found] = score_forecasts(
         [told], twin_of_application(history([replace(limited, limit=None, rate=1000.0)]))
     )
@@ -199,7 +199,7 @@ def test_no_more_jobs_than_cores(busy, text, allowed):
 
 
 def test_what_is_scored_is_wider_than_the_models_interval_which_is_printed():
-    told = twin_of_application(history([TRUTH]), 0.44).forecast_replay()
+    told = twin_of_application(history([TRUTH]), 0.44).forecast_what_if(())
     duration = told.queries["land"].figures["duration"]
     assert duration.low >= TRUTH.overhead * 0.9, "a batch takes its fixed cost"
     [scored] = score_forecasts([told], twin_of_application(history([replace(TRUTH, seed=9)])))
@@ -209,7 +209,7 @@ def test_what_is_scored_is_wider_than_the_models_interval_which_is_printed():
 
 def test_a_query_whose_traffic_changed_stops_no_others_score():
     pair = [TRUTH, replace(TRUTH, name="other", seed=2)]
-    told = twin_of_application(history(pair)).forecast_replay()
+    told = twin_of_application(history(pair)).forecast_what_if(())
     [scored] = score_forecasts(
         [told], twin_of_application(history([TRUTH, replace(TRUTH, name="other", rate=1300.0, seed=3)]))
     )
@@ -224,7 +224,7 @@ def test_where_a_steady_log_is_cut_does_not_make_its_backlog_grow(trigger: float
     for cut in range(12, 44):
         (query,) = whole.queries
         short = replace(query, batches=query.batches[:cut])
-        told = twin_of_application(replace(whole, queries=(short,))).forecast_replay(3).queries["land"]
+        told = twin_of_application(replace(whole, queries=(short,))).forecast_what_if((), 3).queries["land"]
         assert told.keeps_up, cut
 
 
@@ -232,7 +232,7 @@ def replayed(whole: History, batches: int | None = None) -> QueryForecast:
     """The forecast of the run as it was, from its first batches."""
     (query,) = whole.queries
     short = replace(query, batches=query.batches[:batches])
-    return twin_of_application(replace(whole, queries=(short,))).forecast_replay(3).queries["land"]
+    return twin_of_application(replace(whole, queries=(short,))).forecast_what_if((), 3).queries["land"]
 
 
 CATCHING_UP = Truth(limit=15_000, swing=0.0, waiting=300_000, per_record=1e-5, seconds=900.0)

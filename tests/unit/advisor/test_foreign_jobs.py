@@ -130,7 +130,7 @@ def test_changes_are_those_of_the_jobs_own_arguments(client):
     change = finding.best_change
     assert (change.kind, change.where) == ("argument", f"Glue job {name}")
     assert (change.key, change.old, change.new) == ("--conf spark.sql.shuffle.partitions", "200", 2)
-    assert finding.expected_gain_seconds > 0
+    assert finding.effect.likely > 0
     assert finding.dollars_a_month is None  # all nine workers stay
 
 

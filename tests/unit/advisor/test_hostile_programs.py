@@ -6,8 +6,8 @@ import tracemalloc
 
 import pytest
 
-from millrace.advisor.existing.stream_choice import read_stream_settings_of_program
 from millrace.advisor.programs import evaluate_expressions
+from tests.unit.advisor.settings_of_program import settings_of_program
 
 DOUBLED = "a0 = 'xxxxxxxx'\n" + "".join(f"a{n + 1} = f'{{a{n}}}{{a{n}}}'\n" for n in range(60))
 CALLS = "".join(f"def f{n}():\n  return f{n + 1}() + f{n + 1}()\n" for n in range(40)) + "f0()\n"
@@ -47,7 +47,7 @@ BRANCHES = "".join(f"if c{n}:\n  x{n} = {n}\n" for n in range(20_000))
 def test_no_program_exhausts_the_reading(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate_expressions, "_STEPS", 20_000)  # the limit itself takes seconds
     tracemalloc.start()
-    found = read_stream_settings_of_program(program, {})
+    found = settings_of_program(program)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert found.name is None

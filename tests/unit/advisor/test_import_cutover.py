@@ -23,12 +23,14 @@ from millrace.advisor.existing.import_cutover import (
     text_with_start_position,
 )
 from millrace.advisor.existing.read_job_to_import import RunningJob
-from millrace.advisor.existing.stream_choice import StreamAnswers, read_stream_settings_of_program
+from millrace.advisor.existing.stream_choice import StreamAnswers
+from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.cli import app
 from millrace.cli.plan.existing import import_job
 from millrace.cli.plan.existing.import_job import _update_earlier_import_file
 from millrace.cli.plan.existing.import_plans import environment_yaml
 from millrace.config import ConfigurationError, load
+from tests.unit.advisor.settings_of_program import NO_ARGUMENTS, settings_of_program
 from tests.unit.advisor.test_job_import import EMR, ROOT, SCHEMA
 
 PLAIN = "\n".join(line for line in EMR.splitlines() if "security.protocol" not in line)
@@ -37,7 +39,7 @@ RUNNING = RunningJob(
     "123456789012",
     "us-east-1",
     {"engine": "glue"},
-    read_stream_settings_of_program(PLAIN, {"topic": "orders"}),
+    settings_of_program(PLAIN, LaunchArguments(("--topic", "orders"))),
 )
 DERIVE = """\
       mine: # by hand
@@ -213,7 +215,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def running(source: str, answers: StreamAnswers) -> RunningJob:
         text = "from settings import options\ns.readStream.format('kafka').options(**options()).load().writeStream.start()"
-        return replace(RUNNING, where=source, program=read_stream_settings_of_program(text, {}, answers))
+        return replace(RUNNING, where=source, program=settings_of_program(text, NO_ARGUMENTS, answers))
 
     monkeypatch.setattr(import_job, "_read_running_job", running)
     return tmp_path
@@ -303,7 +305,7 @@ def test_a_limit_beyond_the_default_sla_is_no_dead_end(
     text = text.replace('.option("maxOffsetsPerTrigger", 30000)', "").replace(
         '.trigger(processingTime="10 seconds")', ""
     )
-    said = read_stream_settings_of_program(text, {"topic": "orders"})
+    said = settings_of_program(text, LaunchArguments(("--topic", "orders")))
     monkeypatch.setattr(
         import_job, "_read_running_job", lambda source, _: replace(RUNNING, where=source, program=said)
     )
@@ -324,7 +326,7 @@ df.writeStream.format("console").start()
 def test_a_batch_function_becomes_a_derive_query_of_a_transform_to_be_finished(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = read_stream_settings_of_program(SEVERAL, {})
+    said = settings_of_program(SEVERAL)
     assert said.notes[1:] == ("line 7: what it prints, and keeps nowhere, is left out",)
     monkeypatch.setattr(
         import_job, "_read_running_job", lambda source, _: replace(RUNNING, where=source, program=said)
@@ -355,7 +357,7 @@ def test_an_sla_is_fitted_to_the_trigger_also_where_a_later_import_fills_the_las
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = f"{TWICE}.trigger(processingTime='10 minutes').start()"
-    said = read_stream_settings_of_program(text, {})
+    said = settings_of_program(text)
     monkeypatch.setattr(
         import_job, "_read_running_job", lambda source, _: replace(RUNNING, where=source, program=said)
     )

@@ -16,21 +16,25 @@ from typing import ClassVar
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.advisor.existing.environment_of_imported_job import environment_document, find_values_to_fill_in
+from millrace.advisor.existing.environment_of_imported_job import (
+    environment_document,
+    find_values_to_fill_in,
+    slug,
+)
 from millrace.advisor.existing.imported_job_event_log import read_log_figures
-from millrace.advisor.existing.job_names import slug
 from millrace.advisor.existing.kafka_sign_in import NOT_ASKED, FoundCluster, find_msk_cluster
 from millrace.advisor.existing.read_job_to_import import (
     RunningJob,
     read_running_emr_job,
     read_running_glue_job,
 )
-from millrace.advisor.existing.stream_choice import read_stream_settings_of_program
 from millrace.advisor.logs.event_log_to_history import read_history as read_event_log
 from millrace.advisor.logs.event_logs import find_event_logs
+from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.config import ConfigurationError, load
 from tests.unit.advisor.event_log_writer import write
 from tests.unit.advisor.event_logs_with_known_costs import Truth, history, run
+from tests.unit.advisor.settings_of_program import settings_of_program
 
 ROOT = Path(__file__).parents[3]
 CLUSTER = "arn:aws:kafka:us-east-1:123456789012:cluster/theirs/abcd1234-ab12-1"
@@ -325,7 +329,7 @@ def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):
 
 
 def _kafka() -> RunningJob:
-    said = read_stream_settings_of_program(EMR, {"topic": "orders"})
+    said = settings_of_program(EMR, LaunchArguments(("--topic", "orders")))
     return RunningJob("glue:orders", "123456789012", "us-east-1", {"engine": "glue"}, said)
 
 
@@ -356,7 +360,7 @@ def test_versions_that_are_not_run_are_a_change_that_is_told(client, theirs):
     ],
 )
 def test_a_program_that_does_not_tell_is_told(text, told):
-    found = replace(_kafka(), program=read_stream_settings_of_program(text, {}))
+    found = replace(_kafka(), program=settings_of_program(text))
     with pytest.raises(ConfigurationError, match=told):
         environment_document(
             found, project="p", schema=SCHEMA, start="", rate=1.0, record_size="1KiB", twin=None, offsets=None

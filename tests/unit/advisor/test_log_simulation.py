@@ -52,7 +52,7 @@ def test_a_hot_partition_and_a_limit_are_seen(twins):
 
 @pytest.mark.parametrize("truth", [CALM, SKEWED, FULL])
 def test_what_ran_is_played_again(twins, truth):
-    replayed = twins[truth].forecast_replay(draws=3)
+    replayed = twins[truth].forecast_what_if((), draws=3)
     assert twins[truth].relative_duration_errors(replayed)["land"] < 0.05
 
 
@@ -98,14 +98,14 @@ def test_costs_of_a_change_in_dollars_and_machines(twins):
     # Half the partitions and half the records on as many cores as before.
     assert (
         split.queries["land"].figures["duration"].value
-        < calm.forecast_replay(1).queries["land"].figures["duration"].value
+        < calm.forecast_what_if((), 1).queries["land"].figures["duration"].value
     )
 
 
 def test_two_jobs_in_one_share_its_cores(twins):
     merged = twins[CALM].forecast_what_if(parse_what_if_changes("merge=2", []), draws=1).queries["land"]
     alone = twins[CALM].forecast_what_if(parse_what_if_changes("cores=1", []), draws=1).queries["land"]
-    before = twins[CALM].forecast_replay(1).queries["land"]
+    before = twins[CALM].forecast_what_if((), 1).queries["land"]
     # Where one of them waits, the other has its core too.
     assert before.figures["duration"].value < merged.figures["duration"].value
     assert merged.figures["duration"].value <= alone.figures["duration"].value * 1.02
@@ -115,7 +115,7 @@ def test_rows_that_are_held_are_read_once():
     twice = twin_of_application(history([replace(CALM, reads=2)]))
     assert twice.queries["land"].reads == 2
     once = twice.forecast_what_if(parse_what_if_changes("cache=on", []), draws=1).queries["land"]
-    before = twice.forecast_replay(1).queries["land"]
+    before = twice.forecast_what_if((), 1).queries["land"]
     true = np.median([each.duration for each in run(CALM)[0].batches])
     assert once.figures["duration"].value < before.figures["duration"].value
     assert once.figures["duration"].value == pytest.approx(float(true), rel=0.1)
@@ -124,7 +124,7 @@ def test_rows_that_are_held_are_read_once():
 def test_a_source_that_does_not_count_is_noted():
     found = twin_of_application(history([replace(CALM, offsets=False, counted=False)]))
     assert any("does not report its backlog" in note for note in found.notes)
-    assert found.relative_duration_errors(found.forecast_replay(1))["land"] < 0.05
+    assert found.relative_duration_errors(found.forecast_what_if((), 1))["land"] < 0.05
 
 
 def test_attempts_that_failed_are_time_lost():
@@ -132,7 +132,7 @@ def test_attempts_that_failed_are_time_lost():
     costs = found.queries["land"].fit_batch_durations(2)
     assert costs.overhead == pytest.approx(CALM.overhead + 0.7, rel=0.03)
     assert costs.per_record == pytest.approx(CALM.per_record, rel=0.1)
-    assert found.relative_duration_errors(found.forecast_replay(1))["land"] < 0.05
+    assert found.relative_duration_errors(found.forecast_what_if((), 1))["land"] < 0.05
 
 
 @pytest.mark.parametrize(

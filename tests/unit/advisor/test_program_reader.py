@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from millrace.advisor.existing.environment_of_imported_job import environment_document
-from millrace.advisor.existing.stream_candidates_of_program import LookUpRefusedError
-from millrace.advisor.existing.stream_choice import (
-    ImportedStreamSettings,
-    StreamAnswers,
-    read_stream_settings_of_program,
-)
+from millrace.advisor.existing.stream_choice import ImportedStreamSettings, StreamAnswers
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.config import ConfigurationError
 from tests.unit.advisor.interval_texts_and_milliseconds import INTERVALS
+from tests.unit.advisor.settings_of_program import ARN, NO_ARGUMENTS, settings_of_program
 from tests.unit.advisor.test_job_import import CLUSTER, SCHEMA, _kafka
 
 INSTEAD = "it is taken from the event log, or the plan computes it"
@@ -40,15 +35,16 @@ def imported(said: ImportedStreamSettings) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("text", "milliseconds"), INTERVALS.items())
 def test_a_trigger_is_read_as_spark_reads_it(text: str, milliseconds: int | None) -> None:
-    said = read_stream_settings_of_program(program(repr(text)), {})
+    said = settings_of_program(program(repr(text)))
     assert said.trigger == (milliseconds / 1000 if milliseconds else None)
     assert bool(said.notes) == (milliseconds in (None, 0))
 
 
 def test_what_cannot_be_read_is_told() -> None:
     def notes(*given: str) -> tuple[str, ...]:
-        return read_stream_settings_of_program(
-            f"args = getResolvedOptions(sys.argv, ['window'])\n{program(*given)}", {"window": "1 minute"}
+        return settings_of_program(
+            f"args = getResolvedOptions(sys.argv, ['window'])\n{program(*given)}",
+            LaunchArguments(("--window", "1 minute")),
         ).notes
 
     assert notes("'100 ms'") == (f"its trigger 100 ms is none that Spark takes: {INSTEAD}",)
@@ -76,38 +72,13 @@ def test_what_cannot_be_read_is_told() -> None:
 def test_a_trigger_is_written_as_the_file_takes_it_with_an_sla_that_it_can_keep(
     given: str, written: str, latency: str | None
 ) -> None:
-    said = read_stream_settings_of_program(program(repr(given)), {})
+    said = settings_of_program(program(repr(given)))
     made = imported(said)
     [job] = made["jobs"].values()
     [query] = job["queries"].values()
     assert (query["trigger"], job.get("latency")) == (written, latency)
 
 
-class Catalog:
-    """Two tables and a connection; others are refused."""
-
-    def table_parameters(self, database: str, name: str) -> Mapping[str, str]:
-        tables = {
-            "orders": {"typeOfData": "kinesis", "streamARN": f"{ARN}/orders", "location": "orders"},
-            "events": {"typeOfData": "kafka", "topicName": "events", "connectionName": "msk"},
-            "files": {"classification": "parquet", "location": "s3://b/files"},
-        }
-        if name not in tables:
-            raise LookUpRefusedError(f"table {database}.{name} of the Data Catalog (AccessDenied)")
-        return tables[name]
-
-    def connection_properties(self, name: str) -> Mapping[str, str]:
-        if name != "msk":
-            raise LookUpRefusedError(f"Glue connection {name} (AccessDenied)")
-        return {
-            "KAFKA_BOOTSTRAP_SERVERS": "b-1:9096",
-            "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
-            "KAFKA_SASL_SCRAM_SECRETS_ARN": LOGIN_ARN,
-        }
-
-
-ARN = "arn:aws:kinesis:us-east-1:123456789012:stream"
-LOGIN_ARN = "arn:aws:secretsmanager:us-east-1:123456789012:secret:AmazonMSK_x-AbCdEf"
 RUN = LaunchArguments(
     ("--topic", "orders", "--arn", f"{ARN}/orders", "--database", "db", "--table_name", "orders")
 )
@@ -120,6 +91,8 @@ FOUND = {
     "a dictionary that nothing reads": f'OLD = {{"subscribe": "payments", "kafka.bootstrap.servers": "x:1"}}\n{KAFKA}.option("subscribe", "orders"){WRITE}',
     "an argument of argparse": "import argparse\np = argparse.ArgumentParser()\np.add_argument('-t', '--topic', required=True)\n"
     f"a, _ = p.parse_known_args()\n{KAFKA}.option('subscribe', a.topic){WRITE}",
+    "an argument of argparse that may be repeated": "import argparse\np = argparse.ArgumentParser()\n"
+    f"p.add_argument('--topic', action='append')\n{KAFKA}.option('subscribe', p.parse_args().topic[0]){WRITE}",
     "a default of argparse": "from argparse import ArgumentParser as P\np = P()\np.add_argument('--in', dest='t', default='or' + 'ders')\n"
     f"a = vars(p.parse_args())\n{KAFKA}.option('subscribe', a['t']){WRITE}",
     "an argument by its place": f"import sys\nif len(sys.argv) < 2:\n    sys.exit(1)\nname = sys.argv[2]\n{KAFKA}.option('subscribe', name){WRITE}",
@@ -177,7 +150,7 @@ NAMES = {
 
 @pytest.mark.parametrize("shape", FOUND)
 def test_the_stream_is_the_one_that_reaches_a_query(shape: str) -> None:
-    said = read_stream_settings_of_program(FOUND[shape], RUN, catalog=Catalog())
+    said = settings_of_program(FOUND[shape], RUN)
     assert (said.name, said.trigger, said.open, said.also) == (NAMES.get(shape, "orders"), 10.0, {}, ())
     assert len(said.notes) == len(said.written)  # a derive query has its note
 
@@ -234,8 +207,8 @@ OPEN = {
 @pytest.mark.parametrize("shape", OPEN)
 def test_what_the_program_does_not_tell_is_a_question_with_its_lines_and_its_option(shape: str) -> None:
     text, said = OPEN[shape]
-    assert read_stream_settings_of_program(text, RUN).open["name"] == said
-    answered = read_stream_settings_of_program(text, RUN, StreamAnswers(topic="orders"))
+    assert settings_of_program(text, RUN).open["name"] == said
+    answered = settings_of_program(text, RUN, StreamAnswers(topic="orders"))
     assert (answered.name, answered.open.get("name")) == ("orders", None)
     assert answered.first_option("kafka.bootstrap.servers") == "b-1:9092"
 
@@ -257,7 +230,7 @@ SEVERAL = {
 
 @pytest.mark.parametrize("shape", SEVERAL)
 def test_each_of_several_streams_has_its_query(shape: str) -> None:
-    said = read_stream_settings_of_program(SEVERAL[shape], RUN)
+    said = settings_of_program(SEVERAL[shape], RUN)
     assert [(each.name, each.open) for each in said.settings_of_all_streams] == [
         ("orders", {}),
         ("payments", {}),
@@ -279,20 +252,20 @@ def test_each_of_several_streams_has_its_query(shape: str) -> None:
 
 def test_the_streams_that_an_answer_leaves_out_are_named_and_another_one_is_refused() -> None:
     text = f"{TWO}a.writeStream.trigger(processingTime='10 seconds').start()\nb.writeStream.trigger(processingTime='30 seconds').start()"
-    said = read_stream_settings_of_program(text, RUN, StreamAnswers(topic="payments"))
+    said = settings_of_program(text, RUN, StreamAnswers(topic="payments"))
     assert said.trigger == 30.0
     assert said.notes == ("it reads other streams too, which are not in this file: line 1: orders",)
     with pytest.raises(
         ConfigurationError,
         match="--topic is sales; allowed: a stream that the program reads, one of line 1: orders, or line 2",
     ):
-        read_stream_settings_of_program(text, RUN, StreamAnswers(topic="sales"))
+        settings_of_program(text, RUN, StreamAnswers(topic="sales"))
 
 
 @pytest.mark.parametrize("trigger", ["once", "availableNow"])
 def test_a_run_that_ends_is_not_taken_for_one_that_goes_on(trigger: str) -> None:
-    said = read_stream_settings_of_program(
-        f"{KAFKA}.option('subscribe', 'orders').load().writeStream.trigger({trigger}=True).start()", {}
+    said = settings_of_program(
+        f"{KAFKA}.option('subscribe', 'orders').load().writeStream.trigger({trigger}=True).start()"
     )
     assert (said.trigger, said.ends) == (None, True)
     [note] = said.notes
@@ -305,7 +278,7 @@ def test_a_stream_of_another_kind_and_a_fan_out_are_told() -> None:
         "b = spark.readStream.format('delta').load('s3://b/t')\n"
         "a.join(b, 'id').writeStream.trigger(processingTime='10 seconds').start()"
     )
-    assert read_stream_settings_of_program(text, {}).notes == (
+    assert settings_of_program(text).notes == (
         "line 2 reads delta (line 2) too, which is not in this file",
         "what writes it (line 3) is a derive query of a transform to be finished, and an Iceberg table until you name its sink",
         "it reads by enhanced fan-out: fan_out: true in the land query keeps that",
@@ -316,7 +289,7 @@ def test_several_queries_on_one_stream_are_told_with_their_triggers() -> None:
     text = f"df = {KAFKA}.option('subscribe', 'orders').load()\n" + "\n".join(
         f"df.writeStream.trigger(processingTime='{n} seconds').start()" for n in (30, 5)
     )
-    said = read_stream_settings_of_program(text, {})
+    said = settings_of_program(text)
     assert said.trigger == 5.0
     assert said.notes == (
         "what writes it (lines 2, 3) is a derive query of a transform to be finished, and an Iceberg table until you name its sink",
@@ -338,17 +311,17 @@ def test_several_queries_on_one_stream_are_told_with_their_triggers() -> None:
 )
 def test_what_a_query_writes_is_never_left_out_without_a_note(writer: str, name: str, note: str) -> None:
     text = f"class Sink:\n  def __call__(self, rows, n):\n    pass\n{KAFKA}.option('subscribe', 'orders').load().writeStream.{writer}.start()"
-    said = read_stream_settings_of_program(text, {})
+    said = settings_of_program(text)
     assert [each.name for each in said.written] == [name] * bool(name)
     [told] = said.notes
     assert told.startswith(note)
 
 
 def test_patterns_and_assigned_partitions_keep_their_meaning() -> None:
-    pattern = read_stream_settings_of_program(f"{KAFKA}.option('subscribePattern', 'shop.*'){WRITE}", {})
+    pattern = settings_of_program(f"{KAFKA}.option('subscribePattern', 'shop.*'){WRITE}")
     assert (pattern.name, pattern.pattern) == ("shop.*", True)
-    assigned = read_stream_settings_of_program(
-        f"import json\n{KAFKA}.option('assign', json.dumps({{'orders': [0, 2]}})){WRITE}", {}
+    assigned = settings_of_program(
+        f"import json\n{KAFKA}.option('assign', json.dumps({{'orders': [0, 2]}})){WRITE}"
     )
     assert (assigned.name, assigned.partitions) == ("orders", (0, 2))
 
@@ -368,11 +341,9 @@ def test_patterns_and_assigned_partitions_keep_their_meaning() -> None:
     ],
 )  # fmt: skip
 def test_a_program_without_a_stream_tells_why_and_an_answer_takes_its_place(text: str, why_not: str) -> None:
-    said = read_stream_settings_of_program(text, {}, catalog=Catalog())
+    said = settings_of_program(text)
     assert (said.kind, said.name) == (None, None)
     assert said.why_not.startswith(why_not)
-    answered = read_stream_settings_of_program(
-        text, {}, StreamAnswers(topic="orders", brokers="b-1:9092"), Catalog()
-    )
+    answered = settings_of_program(text, NO_ARGUMENTS, StreamAnswers(topic="orders", brokers="b-1:9092"))
     assert (answered.kind, answered.name, answered.open) == ("kafka", "orders", {})
     assert answered.notes  # what else is not known

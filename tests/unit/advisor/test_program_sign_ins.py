@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from millrace.advisor.existing.kafka_sign_in import broker_authentication
-from millrace.advisor.existing.stream_choice import read_stream_settings_of_program
-from tests.unit.advisor.test_program_reader import BATCH, FOUND, KAFKA, LOGIN_ARN, RUN, WRITE, Catalog
+from tests.unit.advisor.settings_of_program import LOGIN_ARN, settings_of_program
+from tests.unit.advisor.test_program_reader import BATCH, FOUND, KAFKA, RUN, WRITE
 
 
 @pytest.mark.parametrize(
@@ -26,14 +26,14 @@ def test_a_sign_in_is_never_written_as_a_weaker_one(
     options: dict[str, str], kind: str | None, secret: str | None
 ) -> None:
     text = f"{KAFKA}.option('subscribe', 'orders').options(**{options!r}){WRITE}"
-    login = broker_authentication(read_stream_settings_of_program(text, RUN))
+    login = broker_authentication(settings_of_program(text, RUN))
     assert (login.kind, login.secret) == (kind, secret)
     assert (kind is None) == ("none of iam" in login.open)
 
 
 def test_a_sign_in_that_depends_on_a_branch_is_a_question() -> None:
     text = f"r = {KAFKA}.option('subscribe', 'orders')\nif secured():\n  r = r.option('kafka.security.protocol', 'SSL')\nr{WRITE}"
-    said = read_stream_settings_of_program(text, RUN)
+    said = settings_of_program(text, RUN)
     assert broker_authentication(said).open == "kafka.security.protocol is SSL (line 3)"
     assert (said.name, said.trigger) == ("orders", 10.0)
 
@@ -41,18 +41,18 @@ def test_a_sign_in_that_depends_on_a_branch_is_a_question() -> None:
 def test_a_sign_in_of_another_module_is_a_question() -> None:
     text = f"from shop import PROTOCOL_SSL\n{KAFKA}.option('subscribe', 'orders').option('kafka.security.protocol', PROTOCOL_SSL){WRITE}"
     assert (
-        broker_authentication(read_stream_settings_of_program(text, RUN)).open
+        broker_authentication(settings_of_program(text, RUN)).open
         == "kafka.security.protocol is shop.PROTOCOL_SSL (line 1)"
     )
 
 
 def test_a_connection_gives_brokers_and_secret() -> None:
-    said = read_stream_settings_of_program(FOUND["a table behind a connection"], RUN, catalog=Catalog())
+    said = settings_of_program(FOUND["a table behind a connection"], RUN)
     assert said.first_option("kafka.bootstrap.servers") == "b-1:9096"
     assert broker_authentication(said) == ("scram-sha-512", "", LOGIN_ARN)
-    refused = read_stream_settings_of_program(
+    refused = settings_of_program(
         "frame = glue.create_data_frame.from_options('kafka', {'connectionName': 'theirs', 'topicName': 'orders'})\n" + BATCH,
-        RUN, catalog=Catalog(),
+        RUN,
     )  # fmt: skip
     assert (
         refused.open["brokers"]

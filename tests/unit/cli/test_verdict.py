@@ -294,7 +294,7 @@ def test_a_foreign_job_is_told_what_the_advice_saves() -> None:
 
     def words(truth: Truth, *findings: Finding) -> str:
         advice = replace(advise(history([truth])), findings=findings)
-        ran = twin_of_application(advice.history, 0.44).forecast_replay(3)
+        ran = twin_of_application(advice.history, 0.44).forecast_what_if((), 3)
         return advice_verdict(advice, AdvisedJob("Glue job orders", 100.0, {}, "glue"), ran).cost_words
 
     assert words(well, idle) == "for all its machines; $30.00 less with --number-of-workers=2"
@@ -321,7 +321,7 @@ def test_ages_out_of_a_log_are_held_against_the_sla(
 ) -> None:
     advice = advise(history([Truth(name="well", rate=500.0, seed=2, seconds=240.0)]))
     twin = twin_of_application(advice.history, 0.44)
-    ran = twin.forecast_replay()
+    ran = twin.forecast_what_if(())
     assert ran.queries["well"].keeps_up
     oldest = ran.queries["well"].figures["oldest"]
     bound = {"kept": oldest.high, "at risk": (oldest.low + oldest.high) / 2, "missed": oldest.low}[state]
@@ -329,7 +329,7 @@ def test_ages_out_of_a_log_are_held_against_the_sla(
     assert advice_verdict(advice, Promised(), ran).sla.state == state
     short = advise(history([Truth(name="short", limit=3000, rate=900.0, trigger=4.0, seconds=240.0)]))
     behind = twin_of_application(short.history, 0.44)
-    said = advice_verdict(short, Promised(), behind.forecast_replay()).sla
+    said = advice_verdict(short, Promised(), behind.forecast_what_if(())).sla
     assert (said.state, said.words) == (
         "missed",
         "the backlog of short grows, and with it the age of records",

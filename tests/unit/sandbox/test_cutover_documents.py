@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 
 from millrace.advisor.existing.environment_of_imported_job import environment_document
 from millrace.advisor.existing.read_job_to_import import RunningJob
-from millrace.advisor.existing.stream_choice import read_stream_settings_of_program
+from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.config import Names, load
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.sandbox.programs.localstack import ACCOUNT
@@ -16,6 +16,7 @@ from millrace.sizing import plan
 from tests.advisor.advice_loop import ENVIRONMENT, LIMIT
 from tests.faults.import_cutover import NAME, OLD, SCHEMA, composed
 from tests.faults.shop_project import prepare, write
+from tests.unit.advisor.settings_of_program import settings_of_program
 
 
 def test_the_loops_environment_has_the_limit_that_is_too_low(tmp_path: Path) -> None:
@@ -26,7 +27,7 @@ def test_the_loops_environment_has_the_limit_that_is_too_low(tmp_path: Path) -> 
 
 
 def test_the_old_job_is_read_and_taken_over_in_three_ways(tmp_path: Path) -> None:
-    said = read_stream_settings_of_program(OLD.read_text(), {"brokers": "127.0.0.1:9092"})
+    said = settings_of_program(OLD.read_text(), LaunchArguments(("--brokers", "127.0.0.1:9092")))
     assert (said.kind, said.name, said.trigger) == ("kafka", "orders", 2.0)
     job = {"engine": "glue", "version": "5.1", "worker": "G.1X", "max_workers": 3}
     running = RunningJob("glue:sales", ACCOUNT, "us-east-1", job, said)
