@@ -61,8 +61,8 @@ def stream_plans_and_findings(
                 **given,
             }
             if tried != chosen:
-                refused, usd = _refused_jobs_and_usd(planner, readings, chosen)
-                if _refused_jobs_and_usd(planner, readings, tried) < (refused, usd - CENT):
+                jobs, usd = _refused_jobs_and_usd(planner, readings, chosen)
+                if _refused_jobs_and_usd(planner, readings, tried) < (jobs, usd - CENT):
                     chosen = tried
     cores = _pinned_cores_by_stream(planner, readings, chosen)
     for name, stream in environment.streams.items():
