@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 from millrace.cli import app
 from millrace.config import Environment, Names, load
 from millrace.etl.checkpoints import manifest
+from millrace.etl.launch.typed_json import versioned_json
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 from tests.launch_document_defaults import with_route
 from tests.unit.etl.test_checkpoint_compatibility import KINESIS
@@ -55,6 +56,11 @@ MANIFEST = manifest.Manifest(
 )  # fmt: skip
 
 
+def manifest_text(of: manifest.Manifest) -> str:
+    """Return a manifest as it is stored."""
+    return versioned_json(of, manifest.FORMAT)
+
+
 class Shop:
     """A deployed environment's bucket of checkpoints, and the command line on it."""
 
@@ -81,7 +87,7 @@ class Shop:
             "sources/0/shard-commit/0": "x",
         }.items():
             self.put(f"clicks/{query}/{name}", text)
-        self.put(f"clicks/_millrace/{query}.manifest.json", MANIFEST.to_json())
+        self.put(f"clicks/_millrace/{query}.manifest.json", manifest_text(MANIFEST))
 
     def names_of(self, prefix: str = "") -> list[str]:
         result = self.s3.list_objects_v2(Bucket=self.bucket, Prefix=prefix).get("Contents", [])

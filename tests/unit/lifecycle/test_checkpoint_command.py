@@ -26,7 +26,7 @@ from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
 from millrace.lifecycle.jobs.reset_effects import estimate_records_read_again, reset_objection
 from tests.launch_document_defaults import with_route
 from tests.unit.etl.test_checkpoint_compatibility import DERIVE
-from tests.unit.lifecycle.shop_checkpoints import MANIFEST, Shop, document
+from tests.unit.lifecycle.shop_checkpoints import MANIFEST, Shop, document, manifest_text
 
 
 def test_both_sides_mean_the_same_places(shop: Shop) -> None:
@@ -174,16 +174,16 @@ def test_what_an_engine_would_not_continue_is_not_carried_to_it(shop: Shop) -> N
         legs=(manifest.ManifestSource("iceberg", "shop_shop.landed"),),
         state=manifest.StatefulQueryState("at", (), ("session",), None, None, None),
     )
-    shop.put("clicks/_millrace/land.manifest.json", kept.to_json())
+    shop.put("clicks/_millrace/land.manifest.json", manifest_text(kept))
     refused = shop.run("move", "clicks", "land", "other/firsts")
     assert refused.exit_code == 2
     assert "an earlier Spark does not read the states of a later one" in " ".join(refused.output.split())
-    later = {**json.loads(kept.to_json()), "version": 2}
+    later = {**json.loads(manifest_text(kept)), "version": 2}
     shop.put("clicks/_millrace/land.manifest.json", json.dumps(later))
     refused = shop.run("move", "clicks", "land", "other/firsts")
     assert (refused.exit_code, "not a manifest" in refused.output) == (2, True)
     # Without state, it goes on there.
-    shop.put("clicks/_millrace/land.manifest.json", dataclasses.replace(kept, state=None).to_json())
+    shop.put("clicks/_millrace/land.manifest.json", manifest_text(dataclasses.replace(kept, state=None)))
     assert shop.run("move", "clicks", "land", "on-emr/land-3").exit_code == 0
 
 
@@ -264,7 +264,7 @@ def test_what_cannot_go_back_is_told_before_it_goes(shop: Shop) -> None:
     old = manifest.make_manifest(
         job, job.queries[0], spark="3.5.6", conf=lambda _: None, schema_text=lambda _: None
     )
-    shop.put("clicks/_millrace/land.manifest.json", old.to_json())
+    shop.put("clicks/_millrace/land.manifest.json", manifest_text(old))
     assert checkpoint_refusals(aws, "clicks", derived) == []
     (line,) = irreversible_checkpoint_lines(aws, "clicks", derived)
     assert line.startswith(
@@ -277,7 +277,7 @@ def test_a_sandbox_in_the_place_of_an_engine_reads_what_it_wrote(shop: Shop) -> 
     shop.begin()
     aws = DeployedEnvironment(shop.names, lambda _: shop.s3)
     written = dataclasses.replace(MANIFEST, engine="sandbox", spark="3.99.9")
-    shop.put("clicks/_millrace/land.manifest.json", written.to_json())
+    shop.put("clicks/_millrace/land.manifest.json", manifest_text(written))
     assert checkpoint_refusals(aws, "clicks", document(engine="emr")) == []
     shop.put("clicks/_millrace/land.manifest.json", "{}")
     (line,) = checkpoint_refusals(aws, "clicks", document())

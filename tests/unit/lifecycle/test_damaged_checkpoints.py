@@ -11,7 +11,7 @@ import pytest
 from millrace.cli.run.checkpoint_compatibility import checkpoint_refusals
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
-from tests.unit.lifecycle.shop_checkpoints import MANIFEST, Shop, document
+from tests.unit.lifecycle.shop_checkpoints import MANIFEST, Shop, document, manifest_text
 
 
 @pytest.mark.parametrize("cut", [0, 12])
@@ -71,7 +71,7 @@ def test_bytes_that_are_no_text_are_shown_refused_and_got_over(shop: Shop, file:
 
 
 @pytest.mark.parametrize(
-    "text", ["{}", '{"version": 1}', MANIFEST.to_json().replace('"connector"', '"plug"')]
+    "text", ["{}", '{"version": 1}', manifest_text(MANIFEST).replace('"connector"', '"plug"')]
 )
 def test_an_object_that_is_no_manifest_is_damaged(shop: Shop, text: str) -> None:
     shop.begin()
