@@ -59,6 +59,25 @@ def quieter(document: Document, factor: float) -> Document:
     return changed
 
 
+def several(jobs: Document, **streams: Document) -> Document:
+    """Streams of Kinesis, and a job that lands each of them."""
+    document = {"name": "drawn", "project": "drawn", "region": "us-east-1", "account": "111122223333"}
+    queries = {
+        f"land-{name}": {
+            "kind": "land",
+            "source": name,
+            "schema": "pipelines/a.ddl",
+            "table": f"landed_{name}",
+        }
+        for name in streams
+    }
+    made = {
+        name: {"kind": "kinesis", "mode": "provisioned", "traffic": {"basis": "measured", **traffic}}
+        for name, traffic in streams.items()
+    }
+    return document | {"streams": made, "jobs": {"job": {**jobs, "queries": queries}}}
+
+
 def an_easier_environment_is_no_worse(document: Document, factor: float) -> None:
     before, first = verdict(document)
     if currently_in_test_context():
