@@ -111,7 +111,7 @@ def _unfinished_erasure_with_condition(erasures: ErasureRequests, where: str) ->
 
     Raises
     ------
-    RefusedError
+    CommandRefusedError
         It has another condition.
     """
     request = erasures.current_request()
@@ -132,7 +132,7 @@ def _wait_until_all_jobs_erased(
 
     Raises
     ------
-    RefusedError
+    CommandRefusedError
         A table has changed meanwhile, so that the condition is no longer valid.
     """
     with console.status(f"erasure {request.id}") as spinner:

@@ -46,7 +46,7 @@ def synthesize_and_find_changes(
 
     Raises
     ------
-    RefusedError
+    CommandRefusedError
         The plan is above that limit.
     AwsError, NotDeployedError, DeployError
         AWS refused a call or would refuse the deployment, or CDK failed.

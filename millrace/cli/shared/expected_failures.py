@@ -109,7 +109,7 @@ def confirm_or_exit(question: str, *, yes: bool) -> None:
 
     Raises
     ------
-    RefusedError
+    CommandRefusedError
         There is no terminal to ask on.
     typer.Exit
         The answer was no: status 1.

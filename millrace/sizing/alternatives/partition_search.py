@@ -142,7 +142,7 @@ def _more_partitions_that_cost_less(
         ]
         if bounded:
             steps += _as_many_as_cores(planner, job, own, chosen)
-        if not bounded:
+        else:
             # One stream may have been enough for smaller workers, or a part of the step.
             smaller = [each for each in steps if cost(each, ()) < cost(chosen, ()) - CENT]
             steps = [_fewest_between(chosen, each, own, cost) for each in smaller]
