@@ -54,7 +54,7 @@ def test_it_holds_for_many(
     steady = relation is a_steady_state_is_what_each_batch_gives
     most = 300 if steady else 3000
     # All take an hour, so a relation's day has a share; the first of them are those of the test above, as both draw by one seed.
-    examples = most // 25 if os.environ.get(SLOWLY) == "today" else most
+    examples = most // 50 if os.environ.get(SLOWLY) == "today" else most
     settings(max_examples=examples, phases=PHASES)(given(*drawn)(relation))()
 
 
