@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
@@ -18,7 +18,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from ..launch import entry_script_arguments as launch
-from ..launch.entry_script_arguments import ScriptArguments
+from ..launch.entry_script_arguments import BackfillRequest, ReplayRequest, ScriptArguments
 from ..launch.lease_record import FOLDER
 from ..main import DIGEST, matches_digest_in_name
 from ..metrics.metric_destinations import NonBlockingConsole, start_metrics_monitor
@@ -132,28 +132,34 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run_requested_command(run: JobRun, arguments: ScriptArguments) -> int | None:
     """Run the requested command instead of the job; return None if there is none."""
-    replay, backfill = arguments.replay, arguments.backfill
+    work: Callable[[], int]
+    if arguments.replay is not None:
+        query, work = arguments.replay.query, partial(_run_replay, run, arguments.replay)
+    elif arguments.backfill is not None:
+        query, work = arguments.backfill.query, partial(_run_backfill, run, arguments.backfill)
+    elif arguments.benchmark is not None:
+        schedule = benchmark.read_schedule(run.spark, arguments.benchmark)
+        query = ", ".join(schedule.queries)
+        work = partial(benchmark.BenchmarkRunner(run, open_query_for_measurement), schedule)
+    else:
+        return None
     try:
-        if replay is not None:
-            query = replay.query
-            status = one_off_commands.make_replayer(run, query)(run.spark, replay)
-        elif backfill is not None:
-            query = backfill.query
-            if backfill.origin is None:
-                status = one_off_commands.make_backfiller(run, query)(run.spark, backfill)
-            else:
-                status = backfill_landing.make_landing_backfiller(run, backfill)(run.spark, backfill)
-        elif arguments.benchmark is not None:
-            schedule = benchmark.read_schedule(run.spark, arguments.benchmark)
-            query = ", ".join(schedule.queries)
-            status = benchmark.BenchmarkRunner(run, open_query_for_measurement)(schedule)
-        else:
-            return None
+        status = work()
     except (AccountsError, CapturedException, OSError, Py4JJavaError, SinkError, NoAnswerError) as error:
         run.report.report_failure(error, query=query)
         status = 1
     run.spark.stop()
     return status
+
+
+def _run_replay(run: JobRun, request: ReplayRequest) -> int:
+    return one_off_commands.make_replayer(run, request.query)(run.spark, request)
+
+
+def _run_backfill(run: JobRun, request: BackfillRequest) -> int:
+    if request.origin is None:
+        return one_off_commands.make_backfiller(run, request.query)(run.spark, request)
+    return backfill_landing.make_landing_backfiller(run, request)(run.spark, request)
 
 
 def _open_lease(run: JobRun) -> Lease | None:

@@ -91,6 +91,16 @@ class KafkaTopic(StreamConfig):
         """Its cluster."""
         return f"cluster {self.cluster}"
 
+    @property
+    def cluster_name(self) -> str:
+        """Its cluster."""
+        return self.cluster
+
+    @property
+    def topic_pattern(self) -> str | None:
+        """Its pattern."""
+        return self.pattern
+
     def offset_log_key(self, name: str) -> tuple[str, ...]:
         """Return the cluster and the pattern: topics of one cluster are read together, each pattern separately."""
         return (self.cluster, self.pattern or "")
