@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
-from millrace.advisor.logs.application_history_model import Floats
+from millrace.advisor.logs.task_attempts_as_columns import Floats
 
 _DRAWS = 999
 """Bootstrap draws: the ends of a 95 % interval are then the 25th from either end."""
