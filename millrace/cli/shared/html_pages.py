@@ -65,7 +65,7 @@ def _escape_invisible(value: Any) -> Any:
 
 
 def check_page_is_writable(file: Path | None) -> None:
-    """Check before the work that a page can be written, if one is asked for.
+    """Check before the work that a page can be written, if one is asked for; a file that was not there is not left behind.
 
     Raises
     ------
@@ -74,7 +74,10 @@ def check_page_is_writable(file: Path | None) -> None:
     """
     if file is not None:
         with reporting_write_errors_as_wrong_option("--html", file):
+            existed = file.exists()
             file.open("a", encoding="utf-8").close()
+            if not existed:
+                file.unlink()
 
 
 def write_page(file: Path, page: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from millrace.config.model import Environment
 from millrace.config.queries import DirectQuery, DirectRoute, WritesSink
 from millrace.sizing.plan_model import QueryPlan
-from millrace.sizing.queries.environment_demands import landing_queries_by_table, streams_of_derive_query
+from millrace.sizing.queries.environment_demands import streams_of_derive_query
+from millrace.sizing.queries.latency_shares import landing_queries_by_table
 
 
 def batch_bytes_at_peak(environment: Environment, query: WritesSink, plan: QueryPlan) -> float:

@@ -8,35 +8,8 @@ from dataclasses import dataclass, replace
 from millrace.config.document.problems import Path
 from millrace.sizing.plan_model import Inputs
 from millrace.sizing.queries.benchmark_figures import QuerySpeed
+from millrace.sizing.queries.latency_shares import LatencyShare
 from millrace.sizing.queries.sizing_formulas import QueryWork
-
-
-@dataclass(frozen=True)
-class LatencyShare:
-    """A query's share of a job's SLA: ``part`` times the SLA, minus ``taken`` seconds.
-
-    Attributes
-    ----------
-    seconds
-        S of the demand.
-    words
-        The same in words, with the reason.
-    of
-        Origin of a half, such as ``half of the 60 s SLA``; empty for the complete SLA, or for what landing leaves.
-    job
-        Job with the SLA: another one, if that job waits for the table.
-    """
-
-    seconds: float
-    words: str
-    job: str
-    part: float = 1.0
-    taken: float = 0.0
-    of: str = ""
-
-    def job_sla_for_query_seconds(self, seconds: float) -> float:
-        """Return the job's SLA that gives the query this many seconds."""
-        return (seconds + self.taken) / self.part
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from functools import cache
 
 from millrace.config.checks.partition_lists import partition_lists_by_stream_and_table
@@ -25,13 +24,14 @@ from millrace.sizing.plan_model import FigureInput, Inputs
 from millrace.sizing.prices_and_limits import limit_per_second, service_limits
 from millrace.sizing.queries.benchmark_figures import result_file_problems as result_problems
 from millrace.sizing.queries.benchmark_figures import speed_of_query, yaml_path_of_rate
-from millrace.sizing.queries.demand import LatencyShare, QueryDemand
+from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.demand_inputs import (
     expiring_records_finding,
     extra_core_inputs,
     infeasible_finding,
     traffic_inputs,
 )
+from millrace.sizing.queries.latency_shares import Landings, LatencyShares
 from millrace.sizing.queries.query_plan import (
     cores_needed_by_query,
     outage_to_plan_for,
@@ -47,18 +47,6 @@ from millrace.sizing.queries.trigger_interval_limits import (
     work_with_landing_pace,
     work_with_trigger_limit,
 )
-
-Landings = dict[str, tuple[str, LandingQueryBase]]
-"""First query that lands each table, with its job, by table."""
-
-
-def landing_queries_by_table(environment: Environment) -> Landings:
-    """Return the job and query that land each table."""
-    found: Landings = {}
-    for name, _, query in environment.queries:
-        if isinstance(query, LandingQueryBase):
-            found.setdefault(query.table, (name, query))
-    return found
 
 
 def streams_of_derive_query(found: Landings, query: DeriveQuery) -> tuple[str, ...]:
@@ -144,12 +132,8 @@ class _QueryFacts:
         self.speeds = {
             (job, name): speed_of_query(environment, job, name) for job, name, _ in environment.queries
         }
-        self.landings = landing_queries_by_table(environment)
-        self.readers: dict[str, list[tuple[float, str]]] = {}
-        for job, _, query in environment.queries:
-            if isinstance(query, DeriveQuery):
-                for table, _ in query.source_tables_and_routes:
-                    self.readers.setdefault(table, []).append((self.sla_seconds(job), job))
+        self.shares = LatencyShares(environment, self.speeds)
+        self.landings = self.shares.landings
         self.queries = {
             query.table: (job, name, query)
             for job, name, query in reversed([*environment.queries])
@@ -195,31 +179,10 @@ class _QueryFacts:
             self._triggers[job] = min(own) if len(queries) > 1 else math.inf
         return self._triggers[job] if self._triggers[job] > overhead else math.inf
 
-    def sla_seconds(self, job: str) -> float:
-        """Return the seconds from arrival to commit that a job is sized for, for one query or for several."""
-        settings = self.environment.jobs[job]
-        if settings.goal == "latency" or settings.run_every is not None:
-            return settings.latency.total_seconds()
-        longest = (
-            max(self.speeds[job, query].overhead for query in settings.queries)
-            / service_limits()["batch.overhead.share"]
-        )
-        demands = 2 if any(isinstance(query, DeriveQuery) for query in settings.queries.values()) else 1
-        return 2 * longest * demands
-
-
-def _latency_share(facts: _QueryFacts, job: str, query: Query) -> LatencyShare:
-    every = facts.environment.jobs[job].run_every
-    if every is not None:
-        return _latency_share_of_run_stage(facts, job, every)
-    if isinstance(query, SourceQueryBase):
-        return _latency_share_of_reading(facts, job, query)
-    return _latency_share_of_deriving(facts, job, query)
-
 
 def _longest_trigger(facts: _QueryFacts, job: str, name: str, query: Query) -> float:
     """Return the longest trigger of a query by its SLA, and by what memory and retention hold."""
-    work = QueryWork(1.0, 0.0, facts.speeds[job, name].overhead, _latency_share(facts, job, query).seconds)
+    work = QueryWork(1.0, 0.0, facts.speeds[job, name].overhead, facts.shares.of_query(job, query).seconds)
     if isinstance(query, SourceQueryBase):
         work = work_with_trigger_limit(
             work, _seconds_that_a_batch_may_hold(facts, job, query), followed=False
@@ -281,7 +244,7 @@ def _query_demand(
     names = _streams_of_query(facts, query)
     traffics = [environment.streams[name].traffic for name in names]
     every = environment.jobs[job_name].run_every
-    share, started = _latency_share(facts, job_name, query), 0.0
+    share, started = facts.shares.of_query(job_name, query), 0.0
     if every is not None:
         started = service_limits()["bounded.start_seconds"]
     part, partitions = _topic_share_and_partitions(facts, query)
@@ -306,7 +269,7 @@ def _query_demand(
         and (query.uses_fan_out or max(facts.readers_of[name] for name in names) == 1),
     )
     if isinstance(query, SourceQueryBase):
-        followed = isinstance(query, LandingQueryBase) and query.table in facts.readers
+        followed = isinstance(query, LandingQueryBase) and query.table in facts.shares.readers
         work = work_with_trigger_limit(
             work, _seconds_that_a_batch_may_hold(facts, job_name, query), followed=followed
         )
@@ -349,7 +312,7 @@ def _query_demand(
         sla_of=share,
         latency=share.seconds + started
         if isinstance(query, SourceQueryBase)
-        else facts.sla_seconds(job_name),
+        else facts.shares.sla_seconds(job_name),
         fan_out=isinstance(query, SourceQueryBase) and query.uses_fan_out,
         average=sum(each.records_per_second for each in traffics) * part / work.rate,
         speed=fast,
@@ -398,60 +361,3 @@ def _topic_share_and_partitions(facts: _QueryFacts, query: Query) -> tuple[float
     if listed is None or not isinstance(query, LandQuery):
         return 1.0, None
     return 1 / len(facts.shared_out[query.source, query.table]), len(listed)
-
-
-def _latency_share_of_reading(facts: _QueryFacts, job: str, query: SourceQueryBase) -> LatencyShare:
-    """Return half of the tightest SLA that waits for this table, or all of the job's own.
-
-    A record that is landed and then derived waits for two triggers, and the ages add up.
-    """
-    readers: list[tuple[float, str]] = (
-        facts.readers.get(query.table, []) if isinstance(query, LandingQueryBase) else []
-    )
-    own = facts.sla_seconds(job)
-    tightest, reader = min(readers, default=(2 * own, job))
-    half = tightest / 2
-    goal = facts.environment.jobs[job].goal
-    if half < own:
-        whose = "" if reader == job else f" of job {reader}"
-        of = f"half of the {2 * half:g} s SLA{whose}"
-        return LatencyShare(half, f"{half:g} s ({of}, deriving takes the rest)", reader, part=0.5, of=of)
-    if goal == "throughput":
-        return LatencyShare(own, f"{own:g} s (two batches of which little is fixed cost)", job)
-    return LatencyShare(own, f"{own:g} s (the whole SLA)", job)
-
-
-def _latency_share_of_deriving(facts: _QueryFacts, job: str, query: DeriveQuery) -> LatencyShare:
-    # A query of two tables waits for the later one.
-    landed = max(
-        (
-            _latency_share_of_reading(facts, *facts.landings[table])
-            for table, _ in query.source_tables_and_routes
-        ),
-        key=lambda share: share.seconds,
-    )
-    own = facts.sla_seconds(job)
-    rest = own - landed.seconds
-    words = f"{rest:g} s (what landing leaves of the {own:g} s SLA)"
-    if landed.job == job and landed.part < 1:
-        return LatencyShare(rest, words, job, part=1 - landed.part)
-    return LatencyShare(rest, words, job, taken=landed.seconds)
-
-
-def _latency_share_of_run_stage(facts: _QueryFacts, job: str, every: timedelta) -> LatencyShare:
-    """Return the share of one stage of a bounded run: a record waits for the run, its start, and the stages one after the other.
-
-    A run also ends within its period: while it starts, it processes nothing.
-    """
-    queries = facts.environment.jobs[job].queries.values()
-    stages = 1 + any(isinstance(query, DeriveQuery) for query in queries)
-    start, period, sla = (
-        service_limits()["bounded.start_seconds"],
-        every.total_seconds(),
-        facts.sla_seconds(job),
-    )
-    room = (min(sla - period, period) - start) / stages
-    whole = f"the {sla:g} s SLA" if sla < 2 * period else "the period"
-    left = f"{'half of ' if stages > 1 else ''}what {'they and ' if sla < 2 * period else ''}a start of {start:g} s leave"
-    words = f"{period + room:g} s ({period:g} s between two runs, and {left} of {whole})"
-    return LatencyShare(period + room, words, job, 1 / stages, (start + period) / stages - period)

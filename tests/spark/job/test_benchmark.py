@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.job.benchmark import (
     BenchmarkRunner,
     describe_machine,
+    read_schedule,
 )
 from millrace.etl.launch.erase_request_and_benchmark_schedule import BenchmarkRun, BenchmarkSchedule
 from millrace.etl.launch.settings import JobSettings, parse_job_settings
@@ -83,6 +84,28 @@ def test_what_cannot_be_measured_is_refused(
     measured = BenchmarkRunner(JobRun(spark, job(tmp_path, kind), {}, Events().reporter), never)
     with pytest.raises(StartError, match=said):
         measured(schedule(tmp_path, BenchmarkRun(0, 10, 1, 0, 3), queries=queries))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "no such file"),
+        ("{", "Expecting property name"),
+        ('{"version": 99}', "format version 99 is not supported; this release reads version 1"),
+        (
+            '{"version": 1, "queries": [], "topic_partitions": 1, "result": "file:/x", "runs": []}',
+            "names no queries or no runs",
+        ),
+    ],
+)
+def test_a_schedule_that_cannot_be_read_is_an_error_of_the_start(
+    spark: SparkSession, tmp_path: Path, text: str | None, said: str
+) -> None:
+    file = tmp_path / "schedule.json"
+    if text is not None:
+        file.write_text(text, encoding="utf-8")
+    with pytest.raises(StartError, match=f"--benchmark {file.as_uri()}: .*{said}"):
+        read_schedule(spark, file.as_uri())
 
 
 def test_a_run_has_its_own_limit_table_and_checkpoint_and_ends(spark: SparkSession, tmp_path: Path) -> None:

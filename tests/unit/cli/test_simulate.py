@@ -125,6 +125,15 @@ def test_all_wrong_arguments_are_told_at_once() -> None:
     assert "--outage is y;" in done.stderr
 
 
+def test_a_command_that_fails_leaves_no_empty_page(tmp_path: Path) -> None:
+    page, kept = tmp_path / "new.html", tmp_path / "kept.html"
+    kept.write_text("an earlier page")
+    for each in (page, kept):
+        assert millrace("simulate", "--env", SPIKY, "--for", "3", "--html", str(each)).returncode == 2
+    assert not page.exists()
+    assert kept.read_text() == "an earlier page"
+
+
 def test_all_wrong_lines_of_a_trace_are_told_at_once(tmp_path: Path) -> None:
     file = tmp_path / "mixed.csv"
     file.write_text(
