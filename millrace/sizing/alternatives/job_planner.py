@@ -84,17 +84,17 @@ class JobPlanner:
 
     def monthly_usd(
         self,
-        job: str,
+        jobs: Iterable[str],
         readings: Mapping[str, StreamWithReaders],
         streams: Iterable[str],
         partitions: Mapping[str, int],
     ) -> float:
-        """Return the dollars a month of a job and of streams; infinity if pins do not allow it."""
-        sized, _ = self.plan_or_findings(job, partitions)
-        if sized is None:
-            return math.inf
+        """Return the dollars a month of jobs and of streams; infinity if pins do not allow it."""
+        planned = [self.plan_or_findings(job, partitions)[0] for job in jobs]
         own = (stream_usd(self, readings[name], partitions[name]) for name in streams)
-        return sum(own) + sum(line.usd for line in sized.cost)
+        return sum(own) + sum(
+            math.inf if sized is None else sum(line.usd for line in sized.cost) for sized in planned
+        )
 
 
 def _monthly_usd_of_planned_job(planned: Planned) -> float:

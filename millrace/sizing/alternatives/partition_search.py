@@ -112,9 +112,17 @@ def cheapest_partitions(
             found = _cheapest_candidates(planner, job, chosen, combined)
             starts = [{**chosen, **candidate.partitions} for candidate in found]
         starts = [_more_partitions_that_cost_less(planner, job, readings, own, each) for each in starts]
-        usd = [round(planner.monthly_usd(job, readings, [*own], each), 6) for each in starts]
+        jobs = _jobs_that_read(job, readings, own)
+        usd = [round(planner.monthly_usd(jobs, readings, own, each), 6) for each in starts]
         chosen = starts[usd.index(min(usd))]
     return chosen
+
+
+def _jobs_that_read(
+    job: str, readings: Mapping[str, StreamWithReaders], streams: Collection[str]
+) -> list[str]:
+    """Return a job, and the others that read some of its streams: what one of them alone does not save, all may."""
+    return [*dict.fromkeys([job, *(demand.job for name in streams for demand in readings[name].readers)])]
 
 
 def _more_partitions_that_cost_less(
@@ -129,9 +137,10 @@ def _more_partitions_that_cost_less(
     The search counts cores, and a bounded run costs its duration too, which is that of its slowest stream. Where memory takes more
     workers or larger ones than the cores, tasks that fetch less may do with fewer or smaller ones.
     """
+    jobs = _jobs_that_read(job, readings, own)
 
     def cost(partitions: dict[str, int], streams: Collection[str] = own) -> float:
-        return round(planner.monthly_usd(job, readings, streams, partitions), 6)
+        return round(planner.monthly_usd(jobs, readings, streams, partitions), 6)
 
     bounded = planner.environment.jobs[job].run_every is not None
     while _may_more_partitions_cost_less(planner, job, chosen):
@@ -266,7 +275,7 @@ def _wave_partition_choices(
     for fewer in (0, 1):
         raised = []
         for demand, batch in zip(demands, batches, strict=True):
-            each_wave = batch.reading / (batch.room + batch.unread)
+            each_wave = batch.reading / batch.room
             waves = math.ceil(batch.partitions / max(1.0, each_wave)) - fewer
             if each_wave >= 1 and waves > 1 and set(demand.streams) <= set(least):
                 number = max(batch.partitions, math.floor(waves * each_wave)) + 1

@@ -113,7 +113,7 @@ def _refused_jobs_and_usd(
 ) -> tuple[int, float]:
     """Return how many jobs pins do not allow, and the dollars a month of the others with the streams that they decide on."""
     usd = [
-        planner.monthly_usd(job, readings, _streams_decided_by_job(readings, job), partitions)
+        planner.monthly_usd([job], readings, _streams_decided_by_job(readings, job), partitions)
         for job in planner.environment.jobs
     ]
     possible = [each for each in usd if each < math.inf]

@@ -90,6 +90,8 @@ def job_plan_and_findings(
         # More executors share the driver's cost, but each is billed for the start.
         if made.run is not None and not job.max_workers and not job.cores:
             _try_more_cores_of_bounded_run(tried, paid, each, sized_on, demands, read)
+        if not job.max_workers and not job.cores:
+            _try_workers_beside_the_cheapest(tried, number, sized_on)
         for paid, larger in sorted(tried.items()):
             # A bounded run pays for no core that it does not ask for, so it may take them on workers of another size.
             same = made.run is not None or larger.way.worker == made.way.worker
@@ -203,6 +205,27 @@ def _try_more_cores_of_bounded_run(
             middle = low + (high - low) // (2 * each) * each
             tried[middle] = sized_on(middle)
             between += [(middle, high), (low, middle)]
+
+
+def _try_workers_beside_the_cheapest(
+    tried: dict[int, _QueriesAndWorkers], fewest: int, sized_on: Callable[[int], _QueriesAndWorkers]
+) -> None:
+    """Add to what was tried all cores of the cheapest workers, and of one more or less, as long as that costs less.
+
+    They may be of another size than those of the first try, and on fewer of them smaller batches may keep up, which take less memory.
+    """
+    new = dict(tried)
+    while new:
+        best = min(new.values(), key=lambda made: (bool(made.problems), made.way.usd))
+        size = best.sized.tasks_per_worker
+        near = {size * (best.way.executors + more) for more in (-1, 0, 1)}
+        new = {cores: sized_on(cores) for cores in sorted(near - tried.keys()) if cores >= fewest}
+        tried |= new
+        new = {
+            cores: made
+            for cores, made in new.items()
+            if not made.problems and (best.problems or made.way.usd < best.way.usd)
+        }
 
 
 def _least_run_seconds(

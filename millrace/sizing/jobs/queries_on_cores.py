@@ -88,7 +88,7 @@ def job_spreads_cores_and_findings(
     short = [
         _finding_of_too_few_shards(environment, demand)
         for demand, batch in zip(demands, batches, strict=True)
-        if batch.reading and batch.reading / batch.evenly - batch.unread >= batch.room
+        if batch.reading and batch.reading / batch.evenly >= batch.room
     ]
     if short:
         return [], 0, short

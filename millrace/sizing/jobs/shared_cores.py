@@ -54,8 +54,6 @@ class LargestBatch:
         The same as a real number that follows the traffic: of two streams, the one with less traffic never has longer tasks.
     reading
         Core-seconds for which its tasks hold cores while partitions deliver their records.
-    unread
-        Seconds before its first task in which others leave its partitions unread.
     """
 
     work: float
@@ -64,7 +62,6 @@ class LargestBatch:
     partitions: int = 0
     evenly: float = 0.0
     reading: float = 0.0
-    unread: float = 0.0
 
     def divided_into(self, number: int, *, shuffled: bool = False) -> BatchTasks:
         """Return it divided into tasks."""
@@ -74,7 +71,7 @@ class LargestBatch:
         even = self.evenly if number == self.partitions and not shuffled else float(number)
         # Those of the source are read before a shuffle, in waves over as many cores.
         read = self.evenly / math.ceil(self.evenly / number) if shuffled else even
-        seconds = max(self.work * extra / even, self.reading / read - self.unread)
+        seconds = max(self.work * extra / even, self.reading / read)
         return BatchTasks(
             number, seconds, number * seconds if shuffled else max(self.work, self.reading), shuffled
         )
@@ -86,7 +83,7 @@ def _fewest_tasks_on_own_cores(batch: LargestBatch, *, free: bool) -> BatchTasks
     least = whole_cores(batch.work / batch.room)
     if not batch.partitions:
         return batch.divided_into(least)
-    enough = whole_cores(max(batch.work / batch.room, batch.reading / (batch.room + batch.unread)))
+    enough = whole_cores(max(batch.work / batch.room, batch.reading / batch.room))
     plain = batch.divided_into(max(batch.partitions, enough) if free else batch.partitions)
     shuffled = batch.divided_into(
         whole_cores(batch.work * (1 + service_limits()["spark.repartition.overhead"]) / batch.room),
@@ -112,12 +109,11 @@ def largest_batch(demand: QueryDemand, partitions: int, evenly: float) -> Larges
     room = work.longest_batch_seconds - work.overhead
     if not demand.lands:
         return LargestBatch(demand.needed * room, room, work.planned_trigger_seconds)
-    # Where others read the shards too, they deliver during the fixed cost what they take afterwards.
-    reading = demand.read_at_once * work.overhead_factor * room
-    unread = 0.0 if work.alone or not work.hand_over else work.overhead
-    return LargestBatch(
-        demand.needed * room, room, work.planned_trigger_seconds, partitions, evenly, reading, unread
-    )
+    # Where others read the shards too, they deliver during the fixed cost what they take afterwards. It counts as the same part of
+    # a batch whatever its length, or longer triggers would take more cores.
+    shared = bool(work.hand_over) and not work.alone
+    reading = demand.read_at_once * room * (1.0 if shared else work.overhead_factor)
+    return LargestBatch(demand.needed * room, room, work.planned_trigger_seconds, partitions, evenly, reading)
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -160,7 +156,7 @@ def divide_into_tasks_or_none(
             most = _max_task_seconds(batch, _waiting_core_seconds(batches, plain, place), cores)
             if batch.partitions and not tasks.shuffled and tasks.seconds >= most and may[place]:
                 room = max(most, 1e-9)
-                more = math.floor(max(batch.work / room, batch.reading / (room + batch.unread))) + 1
+                more = math.floor(max(batch.work / room, batch.reading / room)) + 1
                 tasks = batch.divided_into(max(batch.partitions + 1, more))
             elif not batch.partitions:
                 tasks = batch.divided_into(min(cores, math.floor(batch.work / max(most, 1e-9)) + 1))

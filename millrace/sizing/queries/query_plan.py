@@ -17,7 +17,6 @@ from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.benchmark_figures import cores_with_contention
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.sizing_formulas import CoreSpread, batch_range, cores_needed, limit_per_partition
-from millrace.sizing.queries.trigger_interval_limits import SPARE
 from millrace.sizing.readable_numbers import count
 
 _OUTAGE = timedelta(minutes=10)
@@ -252,7 +251,7 @@ def _largest_limit_and_if_memory(most: float, above: float, fits_in_memory: floa
     """
     if fits_in_memory >= most:
         return most, False
-    return min(most, max(fits_in_memory, SPARE * above)), True
+    return min(most, max(fits_in_memory, above)), True
 
 
 def _findings_of_wait_for_records(

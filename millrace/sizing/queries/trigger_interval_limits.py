@@ -17,8 +17,8 @@ _HELD = 0.9
 _JOINED = 50.0
 """Fixed costs of a batch that fit into the longest trigger of a join: 2 % of its time."""
 
-SPARE = 1.1
-"""Factor of a limit that memory determines, above the limit that keeps up, so that a backlog drains."""
+_SPARE = 1.1
+"""Factor of the partitions of a bounded run, above those whose tasks hold its largest batch."""
 
 WORTH = 3.0
 """A pinned trigger of so many fixed costs or more gets the cores to end each batch within it, if a derive query follows."""
@@ -77,7 +77,7 @@ def partitions_that_hold_run(
     )
     known = service_limits()
     return (
-        SPARE
+        _SPARE
         * size
         * seconds
         * known["memory.expansion"]

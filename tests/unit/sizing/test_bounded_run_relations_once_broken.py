@@ -293,3 +293,48 @@ def test_the_order_of_streams_that_cost_the_same_decides_nothing() -> None:
             "kind": "derive", "source": "landed_two", "sink": {"kind": "iceberg", "table": f"derived_{name}"}
         }  # fmt: skip
     order_and_names_change_nothing(document)
+
+
+def test_a_shard_that_shortens_the_runs_of_two_jobs_pays_by_both() -> None:
+    """One job alone saves less than a shard costs, so it was not bought: $4.75 more."""
+    document = several(
+        {"engine": "glue", "latency": "10671111ms", "run_every": "30m"},
+        one={"records_per_second": 192.0, "peak_factor": 2, "record_size": "400B"},
+        two={"records_per_second": 571.4, "record_size": "900B"},
+    )
+    del document["streams"]["two"]["mode"]
+    document["streams"]["two"] |= {"kind": "kafka", "cluster": "main"}
+    document["kafka"] = {"main": {"kind": "msk", "tier": "express"}}
+    query = document["jobs"]["job"]["queries"]["land-one"] | {"table": "landed_again"}
+    job = {"engine": "glue", "latency": "4944426ms", "run_every": "30m", "queries": {"land-again": query}}
+    document["jobs"]["again"] = job
+    a_pin_changes_nothing(document)
+    costs = []
+    for shards in (None, 2, 3, 4):
+        document["streams"]["one"]["shards"] = shards
+        costs.append(total_cost(plan(Environment.model_validate(document))).value)
+    assert costs[0] == pytest.approx(min(costs))
+
+
+@pytest.mark.parametrize(("rate", "joined"), [(4000.0, False), (8000.0, True)])
+def test_all_cores_of_the_cheapest_workers_are_tried(rate: float, joined: bool) -> None:
+    """Cores were tried in steps of the workers for the fewest, and the cheapest had more on each: some stayed idle."""
+    document = several(
+        {
+            "engine": "emr",
+            "latency": "13380010ms",
+            "run_every": "30m",
+            "rate": {"records_per_second_per_core": 9562, "batch_overhead": "300ms", "basis": "measured"},
+        },
+        small={"records_per_second": 1.2, "peak_factor": 5, "record_size": "400B"},
+        large={"records_per_second": rate, "record_size": "4KiB"},
+    )
+    document["streams"]["large"]["mode"] = "on-demand"
+    derive: Document = {"kind": "derive", "source": "landed_large"}
+    derive["sink"] = {"kind": "iceberg", "table": "derived"}
+    if joined:
+        watermark = {"time": "_arrived_at", "delay": "10m"}
+        derive["transform"] = "pipelines.clicks.transforms:matched"
+        derive["state"] = {"watermark": watermark, "join": {"source": "landed_small", "watermark": watermark}}
+    document["jobs"]["job"]["queries"]["derive"] = derive
+    a_pin_changes_nothing(document)

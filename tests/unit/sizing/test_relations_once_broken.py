@@ -346,3 +346,36 @@ def test_partitions_that_bring_state_to_a_smaller_worker_are_many_times_as_many(
     document["streams"]["one"] |= {"kind": "kafka", "cluster": "main"}
     document |= {"kafka": {"main": {"kind": "msk", "tier": "express"}}}
     an_easier_environment_is_no_worse(document, 1.3)
+
+
+def test_a_longer_trigger_takes_no_more_cores_to_read_a_shared_stream() -> None:
+    """What others leave unread during a batch's fixed cost counted in full, which is less of a longer batch: $54 more."""
+    traffic = {"records_per_second": 37.0, "record_size": "100KiB"}
+    document = several({"engine": "glue", "latency": "15000ms"}, one=traffic)
+    document["streams"]["one"]["mode"] = "on-demand"
+    land, job = document["jobs"]["job"]["queries"]["land-one"], document["jobs"]["job"]
+    sink = {"kind": "iceberg", "table": "derived"}
+    job["queries"]["derive"] = {"kind": "derive", "source": "landed_one", "sink": sink}
+    others = {f"land-{each}": land | {"table": f"landed_{each}"} for each in "ab"}
+    document["jobs"]["others"] = {"engine": "glue", "latency": "50m", "queries": others}
+    costs = []
+    for seconds in (15, 17, 19.5, 25, 40, 80):
+        job["latency"] = f"{round(seconds * 1000)}ms"
+        state, found = verdict(document)
+        assert state == KEPT
+        assert found is not None
+        costs.append(total_cost(found).value)
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_a_limit_that_is_pinned_may_be_no_smaller_than_the_plans() -> None:
+    """A tenth more than keeps up was planned for what memory holds, and not of a pinned limit: with it, $4 less."""
+    document = several(
+        {"engine": "glue", "latency": "1162782ms", "memory": {"state": "8GiB"}},
+        one={"records_per_second": 40.4, "record_size": "100KiB"},
+        two={"records_per_second": 45.1, "peak_factor": 1.5, "record_size": "1KiB"},
+    )
+    del document["streams"]["two"]["mode"]
+    document["streams"]["two"] |= {"kind": "kafka", "cluster": "main"}
+    document["kafka"] = {"main": {"kind": "msk", "tier": "standard"}}
+    a_pin_changes_nothing(document)
