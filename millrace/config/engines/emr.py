@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import cache
+from itertools import product
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -180,25 +181,24 @@ class EmrJob(JobBase):
         pinned = own.worker if own is not None and own.worker_is_given else None
         disk = EMR_DISK_GIB[0] if own is None else own.disk_gib
         architectures: tuple[Literal["x86_64", "arm64"], ...] = ("x86_64", "arm64")
-        for architecture in architectures:
-            for vcpu, sizes in EMR_MEMORY_GIB.items():
-                if vcpu < _SMALLEST_VCPU and (pinned is None or pinned.vcpu != vcpu):
-                    continue
-                least = needed(vcpu, sizes[-1])
-                gibs = {next((size for size in sizes if size >= least), sizes[-1])}
-                if pinned is not None and pinned.vcpu == vcpu:
-                    gibs.add(int(pinned.memory / GIB))
-                for gib in sorted(gibs):
-                    is_own_size = pinned is None or (vcpu, gib) == (pinned.vcpu, pinned.memory / GIB)
-                    yield Worker(
-                        name=f"{vcpu} vCPU {gib} GiB",
-                        architecture=architecture,
-                        vcpu=vcpu,
-                        memory_gib=gib,
-                        tasks=vcpu,
-                        own=own is not None and architecture == own.architecture and is_own_size,
-                        hourly_bill_items=_emr_hourly_bill_items(vcpu, gib, disk, architecture),
-                    )
+        for vcpu, sizes in EMR_MEMORY_GIB.items():
+            if vcpu < _SMALLEST_VCPU and (pinned is None or pinned.vcpu != vcpu):
+                continue
+            least = needed(vcpu, sizes[-1])
+            gibs = {next((size for size in sizes if size >= least), sizes[-1])}
+            if pinned is not None and pinned.vcpu == vcpu:
+                gibs.add(int(pinned.memory / GIB))
+            for architecture, gib in product(architectures, sorted(gibs)):
+                is_own_size = pinned is None or (vcpu, gib) == (pinned.vcpu, pinned.memory / GIB)
+                yield Worker(
+                    name=f"{vcpu} vCPU {gib} GiB",
+                    architecture=architecture,
+                    vcpu=vcpu,
+                    memory_gib=gib,
+                    tasks=vcpu,
+                    own=own is not None and architecture == own.architecture and is_own_size,
+                    hourly_bill_items=_emr_hourly_bill_items(vcpu, gib, disk, architecture),
+                )
 
     def with_worker(self, worker: Worker) -> EmrJob:
         """Return the job with other vCPUs and memory."""

@@ -46,24 +46,7 @@ def stream_plans_and_findings(
         for name, each in readings.items()
         if not each.is_left_to_plan
     }
-    chosen, readings = _cheapest_partitions_and_readings(planner, readings, given)
-    free = _environment_without_pinned_sizes(environment)
-    if free is not environment:
-        # Pins may refuse what leads the search to the best design, so what it finds without them is a design, too.
-        unpinned, refused_free = query_demands_and_findings(free)
-        other = JobPlanner(free, unpinned, planner.prices)
-        found_free = {} if refused_free or other.problems else stream_plans_and_findings(other, unpinned)[0]
-        for job in environment.jobs:
-            own = _streams_decided_by_job(readings, job)
-            tried = {
-                **chosen,
-                **{name: each.expected_partitions.value for name, each in found_free.items() if name in own},
-                **given,
-            }
-            if tried != chosen:
-                jobs, usd = _refused_jobs_and_usd(planner, readings, chosen)
-                if _refused_jobs_and_usd(planner, readings, tried) < (jobs, usd - CENT):
-                    chosen = tried
+    chosen, readings = _partitions_with_and_without_pins(planner, readings, given)
     cores = _pinned_cores_by_stream(planner, readings, chosen)
     for name, stream in environment.streams.items():
         reading = readings[name]
@@ -92,6 +75,38 @@ def stream_plans_and_findings(
             ),
         )
     return found, problems
+
+
+def _partitions_with_and_without_pins(
+    planner: JobPlanner, readings: dict[str, StreamWithReaders], given: Mapping[str, int]
+) -> tuple[dict[str, int], dict[str, StreamWithReaders]]:
+    """Return the partitions of all streams, and the streams with the readers that decided.
+
+    Pins may refuse what leads the search to the best design, so what it finds without them is a design, too: the one that is taken
+    where pins change no job's dollars.
+    """
+    environment = planner.environment
+    free = _environment_without_pinned_sizes(environment)
+    found: dict[str, int] = {}
+    if free is not environment:
+        unpinned, refused = query_demands_and_findings(free)
+        other = JobPlanner(free, unpinned, planner.prices)
+        plans = {} if refused or other.problems else stream_plans_and_findings(other, unpinned)[0]
+        found = {name: each.expected_partitions.value for name, each in plans.items()}
+        tried = {**found, **given}
+        if found and _refused_jobs_and_usd(planner, readings, tried) == _refused_jobs_and_usd(
+            other, readings, tried
+        ):
+            return tried, readings
+    chosen, readings = _cheapest_partitions_and_readings(planner, readings, given)
+    for job in environment.jobs if found else ():
+        own = _streams_decided_by_job(readings, job)
+        tried = {**chosen, **{name: found[name] for name in own}, **given}
+        if tried != chosen:
+            jobs, usd = _refused_jobs_and_usd(planner, readings, chosen)
+            if _refused_jobs_and_usd(planner, readings, tried) < (jobs, usd - CENT):
+                chosen = tried
+    return chosen, readings
 
 
 def _cheapest_partitions_and_readings(

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from itertools import pairwise
 from typing import NamedTuple
 
 from millrace.config.document.problems import Finding
@@ -14,6 +13,7 @@ from millrace.config.job_networks import reason_job_runs_in_vpc
 from millrace.config.model import Environment, Job
 from millrace.config.units import format_duration
 from millrace.sizing.cost import CENT, job_cost_items
+from millrace.sizing.jobs.bounded_run_cores import cores_of_cheapest_runs
 from millrace.sizing.jobs.memory import GIB, MIB, ExecutorMemory, kinesis_records_that_fit, memory_of_job
 from millrace.sizing.jobs.queries_on_cores import (
     job_spreads_cores_and_findings,
@@ -24,6 +24,7 @@ from millrace.sizing.jobs.scaling import allocation_ratio, scaling_plan_and_find
 from millrace.sizing.jobs.split_and_schedule_advice import job_advice
 from millrace.sizing.jobs.usage_costs import usage_cost_items
 from millrace.sizing.jobs.worker_choices import (
+    own_worker_sizes,
     worker_choice_job_and_all_choices,
     worker_usd_hour,
 )
@@ -76,22 +77,31 @@ def job_plan_and_findings(
     made = _size_queries_and_workers(environment, name, demands, read, prices, spreads, number, driver_cores)
     each, paid = made.sized.tasks_per_worker, (job.max_workers or 0) - 1
     paid = each * (made.way.executors if job.max_workers is None else paid)
+    bounded = made.run is not None and job.cores is None
     if made.run is not None or (len(demands) > 1 and paid > number):
 
+        def spreads_on(paid: int) -> list[CoreSpread]:
+            return job_spreads_cores_and_findings(environment, name, demands, read, paid)[0]
+
         def sized_on(paid: int) -> _QueriesAndWorkers:
-            spreads = job_spreads_cores_and_findings(environment, name, demands, read, paid)[0]
-            asked = number if job.max_workers is not None else paid
+            asked = paid if bounded or job.max_workers is None else number
             return _size_queries_and_workers(
-                environment, name, demands, read, prices, spreads, asked, driver_cores
+                environment, name, demands, read, prices, spreads_on(paid), asked, driver_cores
             )
 
         # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner and a bounded run ends sooner.
         tried = {paid: sized_on(paid)}
-        # More executors share the driver's cost, but each is billed for the start.
-        if made.run is not None and not job.max_workers and not job.cores:
-            _try_more_cores_of_bounded_run(tried, paid, each, sized_on, demands, read)
+        if bounded:
+            # More executors share the driver's cost, but each is billed for the start. As many as are pinned may be of any size.
+            found = (
+                cores_of_cheapest_runs(name, job, paid, each, spreads_on, demands, read)
+                if job.max_workers is None
+                else {tasks * (job.max_workers - 1) for tasks in own_worker_sizes(job)}
+            )
+            tried |= {cores: sized_on(cores) for cores in sorted(found) if cores != paid and cores >= number}
         if not job.max_workers and not job.cores:
-            _try_workers_beside_the_cheapest(tried, number, sized_on)
+            most = paid if made.run is None else math.inf
+            _try_workers_beside_the_cheapest(tried, number, most, sized_on)
         for paid, larger in sorted(tried.items()):
             # A bounded run pays for no core that it does not ask for, so it may take them on workers of another size.
             same = made.run is not None or larger.way.worker == made.way.worker
@@ -168,47 +178,11 @@ def job_plan_and_findings(
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
 
 
-def _try_more_cores_of_bounded_run(
-    tried: dict[int, _QueriesAndWorkers],
-    first: int,
-    each: int,
-    sized_on: Callable[[int], _QueriesAndWorkers],
-    demands: Sequence[QueryDemand],
-    sources: Sequence[SourcePartitions],
-) -> None:
-    """Add to what was tried the cores from ``first`` on, in steps of an executor's, that may cost less.
-
-    A run on more cores takes as long or less, so those between two numbers cost no less than the duration on the larger one.
-    """
-
-    def least_usd(cores: int, seconds: float) -> float:
-        made = tried[first]
-        assert made.run is not None
-        least = max(service_limits()["bounded.least_billed_seconds"], seconds)
-        workers = (cores / each + 1) / (made.way.executors + 1)
-        return made.way.usd * workers * least / made.run.seconds.value
-
-    def cheapest() -> float:
-        return min(made.way.usd for made in tried.values())
-
-    found, step = [first], each
-    while least_usd(found[-1] + each, _least_run_seconds(demands, sources, found[-1] + each)) <= cheapest():
-        found.append(found[-1] + step)
-        tried[found[-1]] = sized_on(found[-1])
-        step *= 2
-    between = [*pairwise(found)]
-    while between:
-        low, high = between.pop()
-        run = tried[high].run
-        assert run is not None
-        if high - low > each and least_usd(low + each, run.seconds.value) <= cheapest():
-            middle = low + (high - low) // (2 * each) * each
-            tried[middle] = sized_on(middle)
-            between += [(middle, high), (low, middle)]
-
-
 def _try_workers_beside_the_cheapest(
-    tried: dict[int, _QueriesAndWorkers], fewest: int, sized_on: Callable[[int], _QueriesAndWorkers]
+    tried: dict[int, _QueriesAndWorkers],
+    fewest: int,
+    most: float,
+    sized_on: Callable[[int], _QueriesAndWorkers],
 ) -> None:
     """Add to what was tried all cores of the cheapest workers, and of one more or less, as long as that costs less.
 
@@ -219,36 +193,13 @@ def _try_workers_beside_the_cheapest(
         best = min(new.values(), key=lambda made: (bool(made.problems), made.way.usd))
         size = best.sized.tasks_per_worker
         near = {size * (best.way.executors + more) for more in (-1, 0, 1)}
-        new = {cores: sized_on(cores) for cores in sorted(near - tried.keys()) if cores >= fewest}
+        new = {cores: sized_on(cores) for cores in sorted(near - tried.keys()) if fewest <= cores <= most}
         tried |= new
         new = {
             cores: made
             for cores, made in new.items()
             if not made.problems and (best.problems or made.way.usd < best.way.usd)
         }
-
-
-def _least_run_seconds(
-    demands: Sequence[QueryDemand], sources: Sequence[SourcePartitions], cores: int
-) -> float:
-    """Return the billed seconds below which no run ends on so many cores."""
-    # Bills are those of the average rate.
-    records = [each.average * each.work.planned_trigger_seconds * each.work.rate for each in demands]
-    each_stage = [
-        [(each.work, number) for each, number in zip(demands, records, strict=True) if each.lands is lands]
-        for lands in (True, False)
-    ]
-    to_land, to_derive = (
-        max((work.overhead for work, _ in stage), default=0.0)
-        + sum(number * work.per_record for work, number in stage) / cores
-        for stage in each_stage
-    )
-    # No number of cores gets records sooner than shards hand them over.
-    read = max(
-        number * each.work.hand_over / source.partitions
-        for each, number, source in zip(demands, records, sources, strict=True)
-    )
-    return service_limits()["bounded.billed_start_seconds"] + max(to_land, read) + to_derive
 
 
 class _QueriesAndWorkers(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -55,25 +54,26 @@ class ExecutorMemory:
         heap_share
             Share of a worker's memory that is its executor's heap; Python uses the rest.
         """
-        known = service_limits()
-        heap = (
-            (known["memory.reserved_mib"] + known["memory.base_mib"]) * MIB
-            + tasks * self.per_task
-            + self.per_executor
-            + self.together / executors
-        )
+        heap = self._own_heap_bytes(tasks) + self.together / executors
         python = tasks * self.python_per_task
         return max(heap / heap_share, heap + python)
 
     def fewest_executors(self, tasks: int, least: int, heap_share: float, worker_bytes: float) -> int:
         """Return the fewest executors on which workers of this memory hold what all share, from ``least`` on; ``least`` if none do."""
-        numbers = range(least, least + _MORE_EXECUTORS * bool(self.together))
-        place = bisect_left(
-            numbers,
-            True,
-            key=lambda executors: self.worker_bytes_needed(tasks, executors, heap_share) <= worker_bytes,
-        )
-        return numbers[place] if place < len(numbers) else least
+        if not self.together:
+            return least
+        # What is left for it by both bounds of worker_bytes_needed; a little less, as rounding must not decide.
+        heap = min(worker_bytes * heap_share, worker_bytes - tasks * self.python_per_task) * (1 - 1e-12)
+        room = heap - self._own_heap_bytes(tasks)
+        if self.together > room * (least + _MORE_EXECUTORS):
+            return least
+        return max(least, math.ceil(self.together / room))
+
+    def _own_heap_bytes(self, tasks: int) -> float:
+        """Return the heap in bytes of an executor, without its part of what all share."""
+        known = service_limits()
+        own = (known["memory.reserved_mib"] + known["memory.base_mib"]) * MIB
+        return own + tasks * self.per_task + self.per_executor
 
 
 def memory_of_job(

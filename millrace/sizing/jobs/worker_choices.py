@@ -18,6 +18,11 @@ def worker_usd_hour(bills: Sequence[HourlyBillItem], prices: PriceTable) -> floa
     return sum(bill.units * prices.usd(price_name(bill)) for bill in bills)
 
 
+def own_worker_sizes(job: Job) -> set[int]:
+    """Return the tasks at once of the workers that a job's file allows."""
+    return {each.tasks for each in type(job).possible_workers(job, lambda *_: 0.0) if each.own}
+
+
 def worker_choice_job_and_all_choices(
     job: Job,
     cores: int,
@@ -45,7 +50,9 @@ def worker_choice_job_and_all_choices(
     """
     least = service_limits()["worker.join.gib_per_core"] if memory.joined else 0.0
 
-    def offered_workers_with_choices(engine: str) -> Iterator[tuple[Worker, WorkerChoice]]:
+    def offered_workers_with_choices(
+        engine: str, *, own: bool = False
+    ) -> Iterator[tuple[Worker, WorkerChoice]]:
         kind = KINDS[engine]
         heap = service_limits()[kind.heap_share]
 
@@ -57,6 +64,8 @@ def worker_choice_job_and_all_choices(
             return max(gib_needed(tasks, max(fewest, (job.max_workers or 1) - 1)), tasks * least)
 
         for worker in kind.possible_workers(job, gib_needed_on_fewest):
+            if own and not worker.own:
+                continue
             executors = memory.fewest_executors(
                 worker.tasks, math.ceil(cores / worker.tasks), heap, worker.memory_gib * GIB
             )
@@ -78,7 +87,7 @@ def worker_choice_job_and_all_choices(
                 ),
             )
 
-    own = [each for each in offered_workers_with_choices(job.engine) if each[0].own]
+    own = [*offered_workers_with_choices(job.engine, own=True)]
     if job.worker_is_given:
         worker, first = own[0]
     else:

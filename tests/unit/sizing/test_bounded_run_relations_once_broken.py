@@ -338,3 +338,32 @@ def test_all_cores_of_the_cheapest_workers_are_tried(rate: float, joined: bool) 
         derive["state"] = {"watermark": watermark, "join": {"source": "landed_small", "watermark": watermark}}
     document["jobs"]["job"]["queries"]["derive"] = derive
     a_pin_changes_nothing(document)
+
+
+def test_pinned_workers_of_a_run_may_be_of_any_size() -> None:
+    """Workers were chosen for the fewest cores, and those that end runs sooner were not tried: $542 more of $30,909."""
+    traffic = {"records_per_second": 50_000.0, "peak_factor": 1.5, "record_size": "900B"}
+    document = several({"engine": "glue", "latency": "3747188ms", "run_every": "30m"}, one=traffic)
+    document["streams"]["one"]["mode"] = "on-demand"
+    land = document["jobs"]["job"]["queries"]["land-one"] | {"table": "again"}
+    document["jobs"]["again"] = {"engine": "glue", "latency": "10218661ms", "queries": {"land": land}}
+    a_pin_changes_nothing(document)
+
+
+def test_pins_that_change_no_cost_change_no_partitions() -> None:
+    """The search from a pinned limit came to another design, of 5 cents less."""
+    job = {"engine": "glue", "latency": "2754115ms", "run_every": "5m", "memory": {"state": "100GiB"}}
+    job["rate"] = {
+        "records_per_second_per_core": 7502,
+        "batch_overhead": "1114ms",
+        "basis": "measured",
+    }
+    document = several(
+        job,
+        one={"records_per_second": 5.6, "record_size": "900B"},
+        two={"records_per_second": 22.5, "record_size": "4KiB"},
+    )
+    document["streams"]["one"]["mode"] = "on-demand"
+    del document["streams"]["two"]["mode"]
+    document["streams"]["two"] |= {"kind": "kafka", "cluster": "main"}
+    a_pin_changes_nothing(document | {"kafka": {"main": {"kind": "msk", "tier": "express"}}})
