@@ -35,7 +35,7 @@ def cores_of_cheapest_runs(
     spreads_on
         Distribution of the queries over a number of cores.
     """
-    partitions = [source.partitions for source in sources]
+    partitions = [source.read_in_waves for source in sources]
 
     def seconds(cores: int) -> float:
         run = run_plan_or_none(name, job, demands, spreads_on(cores), partitions)

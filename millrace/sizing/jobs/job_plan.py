@@ -230,12 +230,12 @@ def _size_queries_and_workers(
     """Size queries and workers; with the least limits that keep up, if more of a batch would take dearer workers."""
     job, queries, problems = environment.jobs[name], {}, []
     for demand, spread_, source in zip(demands, spreads, sources, strict=True):
-        held = 0.0 if least_limits else kinesis_records_that_fit(environment, demand, source.partitions)
+        held = 0.0 if least_limits else kinesis_records_that_fit(environment, demand, source.evenly)
         query, wrong = query_plan_and_findings(demand, job, spread_, source, held)
         problems += wrong
         queries[demand.query] = query
     memory = _memory_of_job(environment, job, demands, spreads, sources, queries)
-    run = run_plan_or_none(name, job, demands, spreads, [source.partitions for source in sources])
+    run = run_plan_or_none(name, job, demands, spreads, [source.read_in_waves for source in sources])
     share = 1.0 if run is None else run.billed_share
     way, sized, choices = worker_choice_job_and_all_choices(job, cores, memory, prices, share, driver_cores)
     problems += _findings_of_too_small_worker(name, job, way, memory)
@@ -366,7 +366,7 @@ def _memory_of_job(
         # A task reads one partition of the source, before any repartition.
         batches[demand.query] = (
             records,
-            max(1, source.partitions if demand.lands else spread_.cores),
+            max(1.0, source.evenly if demand.lands else spread_.cores),
         )
     return memory_of_job(environment, job, list(demands), batches)
 

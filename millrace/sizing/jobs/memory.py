@@ -77,7 +77,7 @@ class ExecutorMemory:
 
 
 def memory_of_job(
-    environment: Environment, job: Job, demands: list[QueryDemand], batches: Mapping[str, tuple[float, int]]
+    environment: Environment, job: Job, demands: list[QueryDemand], batches: Mapping[str, tuple[float, float]]
 ) -> ExecutorMemory:
     """Return the memory of a job's executors.
 
@@ -133,7 +133,7 @@ def _passes_through_python(query: Query) -> bool:
     ) or any(each.sink.in_python for each in query.sinks_by_place.values())
 
 
-def kinesis_records_that_fit(environment: Environment, demand: QueryDemand, tasks: int) -> float:
+def kinesis_records_that_fit(environment: Environment, demand: QueryDemand, tasks: float) -> float:
     """Return the records of a Kinesis batch that tasks hold at once within their share of the heap.
 
     Glue's and EMR's connectors fetch all records of a shard for a batch before they return the first one; a Kafka

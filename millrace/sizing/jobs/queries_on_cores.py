@@ -103,7 +103,7 @@ def job_spreads_cores_and_findings(
     found = shared_spreads(demands, batches, tasks, paid)
     if job.run_every is not None:
         # As long as runs end in time, the shortest costs the least.
-        partitions = [source.partitions for source in sources]
+        partitions = [source.read_in_waves for source in sources]
         ways = [
             shared_spreads(demands, batches, each, paid)
             for each in (

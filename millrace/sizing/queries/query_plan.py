@@ -332,7 +332,7 @@ def _run_period_figure(name: str, job: Job, seconds: T, why: str) -> Figure[T]:
 def run_stage_seconds(
     demands: Sequence[QueryDemand],
     spreads: Sequence[CoreSpread],
-    partitions: Sequence[int],
+    partitions: Sequence[float],
     *,
     peak: bool = False,
 ) -> list[float]:
@@ -364,7 +364,7 @@ def run_plan_or_none(
     job: Job,
     demands: Sequence[QueryDemand],
     spreads: Sequence[CoreSpread],
-    partitions: Sequence[int],
+    partitions: Sequence[float],
 ) -> RunPlan | None:
     """Return the runs of a job; None if it runs all the time.
 

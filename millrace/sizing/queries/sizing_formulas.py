@@ -207,7 +207,7 @@ class CoreSpread:
         handed = self._seconds_without_reading(work) + records * work.hand_over / self.read_at_once
         return max(work.overhead + records * work.per_record / self.effective, handed)
 
-    def with_one_core_per_task(self, partitions: int, overhead: float) -> CoreSpread:
+    def with_one_core_per_task(self, partitions: float, overhead: float) -> CoreSpread:
         """Return the distribution of a query whose tasks have a core each while others have nothing to do."""
         read = effective_cores(partitions, self.cores)
         busy = read if self.repartition is None else self.cores / (1 + overhead)

@@ -367,3 +367,12 @@ def test_pins_that_change_no_cost_change_no_partitions() -> None:
     del document["streams"]["two"]["mode"]
     document["streams"]["two"] |= {"kind": "kafka", "cluster": "main"}
     a_pin_changes_nothing(document | {"kafka": {"main": {"kind": "msk", "tier": "express"}}})
+
+
+def test_a_shard_less_of_an_on_demand_stream_makes_no_run_dearer() -> None:
+    """Memory and time of a run were those of whole shards, of which each has more records when one has gone: $75 more."""
+    traffic = {"records_per_second": 9019.4, "record_size": "900B"}
+    document = several({"engine": "glue", "latency": "13573465ms", "run_every": "30m"}, one=traffic)
+    document["streams"]["one"]["mode"] = "on-demand"
+    for factor in (1.01, 1.05, 1.1):
+        an_easier_environment_is_no_worse(document, factor)
