@@ -10,11 +10,16 @@ import numpy as np
 
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import HOURS, SECONDS
+from millrace.sizing.environment_with_plan_choices import environment_as_planned
 from millrace.sizing.jobs.job_plan import job_plan_with_workers_always_on
 from millrace.sizing.plan_model import Figure, JobPlan, Plan
 from millrace.sizing.simulation.cumulative_arrivals import Arrivals
 from millrace.sizing.simulation.plan_scenario import scenario_of_job, traffic_by_stream
-from millrace.sizing.simulation.plan_simulation_check import backlog_growth_per_second
+from millrace.sizing.simulation.plan_simulation_check import (
+    WITHIN,
+    backlog_growth_per_second,
+    simulated_queries_of_job,
+)
 from millrace.sizing.simulation.result import JobResult
 from millrace.sizing.simulation.scenario_model import Scenario
 from millrace.sizing.simulation.simulation_run import simulate
@@ -28,9 +33,6 @@ TRIGGERS = 80.0
 
 RISE = 40.0
 """Simulated time at the average rate and then at the peak, each in triggers of the slowest query."""
-
-IN_TIME = 0.999
-"""Share of records within the SLA from which the SLA counts as met."""
 
 ALIKE = 0.99
 """Share of the highest cost above which no advice is given."""
@@ -80,22 +82,35 @@ def _can_scale(made: Scenario) -> bool:
 
 
 def plan_with_fixed_workers_where_late(environment: Environment, plan: Plan) -> Plan:
-    """Return a plan that holds the workers of each job whose new ones would come too late for a peak.
+    """Return a plan that holds the workers of each job that would break a promise if they came and went.
 
     The bill counts all workers in any case. A job whose scaling is pinned keeps it.
     """
+    environment = environment_as_planned(environment, plan)
     jobs = {
-        name: job_plan_with_workers_always_on(
-            job, "new ones would come too late when traffic rises to its peak"
-        )
-        if not keys_that_pin_scaling(environment.jobs[name])
-        and job.run is None
-        and job.scaling.min_executors.value < job.executors.value
-        and dict(_queries_late_at_rise(environment, plan, job))
-        else job
+        name: job
+        if keys_that_pin_scaling(environment.jobs[name])
+        or job.run is not None
+        or job.scaling.min_executors.value == job.executors.value
+        else _job_plan_with_fixed_workers_if_late(environment, plan, job)
         for name, job in plan.jobs.items()
     }
     return replace(plan, jobs=MappingProxyType(jobs))
+
+
+def _job_plan_with_fixed_workers_if_late(environment: Environment, plan: Plan, job: JobPlan) -> JobPlan:
+    if dict(_queries_late_at_rise(environment, plan, job)):
+        why = "new ones would come too late when traffic rises to its peak"
+        return job_plan_with_workers_always_on(job, why)
+    if not _promises_are_broken(environment, plan, job):
+        return job
+    held = job_plan_with_workers_always_on(job, "fewer would leave a backlog at the peak, or after an outage")
+    with_it = replace(plan, jobs=MappingProxyType({**plan.jobs, job.name: held}))
+    return job if _promises_are_broken(environment, with_it, held) else held
+
+
+def _promises_are_broken(environment: Environment, plan: Plan, job: JobPlan) -> bool:
+    return any(any(each.contradictions()) for each in simulated_queries_of_job(environment, plan, job))
 
 
 def keys_that_pin_scaling(job: Job) -> tuple[str, ...]:
@@ -169,4 +184,4 @@ def _queries_with_share_in_time(job: JobPlan, played: JobResult) -> Iterator[tup
     for name, query in job.queries.items():
         result = played.queries[name]
         share = result.share_in_time(query.latency_seconds.value, played.seconds)
-        yield name, share, share >= IN_TIME and not backlog_growth_per_second(result, played.seconds)
+        yield name, share, share >= WITHIN and not backlog_growth_per_second(result, played.seconds)

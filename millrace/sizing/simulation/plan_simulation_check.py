@@ -113,26 +113,31 @@ def simulated_queries_of_plan(environment: Environment, plan: Plan) -> Iterator[
     """Yield each query of a plan, simulated at its steady peak, and after an outage."""
     environment = environment_as_planned(environment, plan)
     for job in plan.jobs.values():
-        landed = {each.query: each for each in feasible_demands_of_job(environment, job.name) if each.lands}
-        at_peak, seconds = _result_and_seconds_until_settled(environment, plan, job)
-        # Starts of bounded runs are drawn: by so much time's records one run has more than another.
-        spread = 0.0 if job.run is None else job.run.start_seconds.value
-        waiting = dict(_backlogs_after_outage(environment, plan, job))
-        for name, query in job.queries.items():
-            result, again = at_peak.queries[name], query.catch_up_seconds
-            sla, settled = query.latency_seconds.value, seconds / 2
-            yield SimulatedQuery(
-                job=job.name,
-                query=name,
-                sla=sla,
-                within=result.share_in_time(sla, seconds, since=settled),
-                oldest=result.ages_since(settled).oldest,
-                growth=backlog_growth_per_second(result, seconds, spread),
-                outage=outage_to_plan_for(environment.jobs[job.name]),
-                catch_up=None if again is None else again.value,
-                waiting=waiting.get(name, 0.0),
-                of=landed[name].sla_of.of if name in landed else "",
-            )
+        yield from simulated_queries_of_job(environment, plan, job)
+
+
+def simulated_queries_of_job(environment: Environment, plan: Plan, job: JobPlan) -> Iterator[SimulatedQuery]:
+    """Yield each query of one job of a plan in an environment as planned, simulated at its steady peak, and after an outage."""
+    landed = {each.query: each for each in feasible_demands_of_job(environment, job.name) if each.lands}
+    at_peak, seconds = _result_and_seconds_until_settled(environment, plan, job)
+    # Starts of bounded runs are drawn: by so much time's records one run has more than another.
+    spread = 0.0 if job.run is None else job.run.start_seconds.value
+    waiting = dict(_backlogs_after_outage(environment, plan, job))
+    for name, query in job.queries.items():
+        result, again = at_peak.queries[name], query.catch_up_seconds
+        sla, settled = query.latency_seconds.value, seconds / 2
+        yield SimulatedQuery(
+            job=job.name,
+            query=name,
+            sla=sla,
+            within=result.share_in_time(sla, seconds, since=settled),
+            oldest=result.ages_since(settled).oldest,
+            growth=backlog_growth_per_second(result, seconds, spread),
+            outage=outage_to_plan_for(environment.jobs[job.name]),
+            catch_up=None if again is None else again.value,
+            waiting=waiting.get(name, 0.0),
+            of=landed[name].sla_of.of if name in landed else "",
+        )
 
 
 def _result_and_seconds_until_settled(
