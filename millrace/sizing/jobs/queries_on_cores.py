@@ -16,6 +16,7 @@ from millrace.sizing.jobs.shared_cores import (
     load_headroom_factor,
     parallel_and_sequential_run_tasks,
     shared_spreads,
+    tasks_that_end_soonest_or_none,
 )
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
@@ -107,7 +108,7 @@ def job_spreads_cores_and_findings(
         ways = [
             shared_spreads(demands, batches, each, paid)
             for each in (
-                divide_into_tasks_or_none(batches, paid),
+                tasks_that_end_soonest_or_none(batches, paid),
                 *parallel_and_sequential_run_tasks(batches, paid),
             )
             if each is not None and load_headroom_factor(batches, each, paid) > 1

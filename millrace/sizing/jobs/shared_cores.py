@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from millrace.sizing.prices_and_limits import service_limits
@@ -14,6 +15,10 @@ from millrace.sizing.queries.sizing_formulas import CoreSpread, whole_cores
 
 _REMEMBERED = 4096
 """Results that are kept, as a search asks for the same batches again and again, and jobs of a large environment are often alike."""
+
+
+_STEPS = 32
+"""Steps of a time in which batches end, up to twice as much."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,8 @@ class LargestBatch:
         The same as a real number that follows the traffic: of two streams, the one with less traffic never has longer tasks.
     reading
         Core-seconds for which its tasks hold cores while partitions deliver their records.
+    stage
+        Stage of a bounded run: batches of one share cores, and a later one begins when those before have ended.
     """
 
     work: float
@@ -62,6 +69,7 @@ class LargestBatch:
     partitions: int = 0
     evenly: float = 0.0
     reading: float = 0.0
+    stage: int = 0
 
     def divided_into(self, number: int, *, shuffled: bool = False) -> BatchTasks:
         """Return it divided into tasks."""
@@ -108,21 +116,21 @@ def largest_batch(demand: QueryDemand, partitions: int, evenly: float) -> Larges
     work = demand.work
     room = work.longest_batch_seconds - work.overhead
     if not demand.lands:
-        return LargestBatch(demand.needed * room, room, work.planned_trigger_seconds)
-    # Where others read the shards too, they deliver during the fixed cost what they take afterwards. It counts as the same part of
-    # a batch whatever its length, or longer triggers would take more cores.
+        return LargestBatch(demand.needed * room, room, work.planned_trigger_seconds, stage=demand.stage)
+    # Where others read the shards too, they deliver during the fixed cost what they take afterwards. That counts as a part of what
+    # arrives, whatever the trigger, or longer ones would take more cores.
     shared = bool(work.hand_over) and not work.alone
-    reading = demand.read_at_once * room * (1.0 if shared else work.overhead_factor)
+    arriving = work.overhead_factor * room - (work.overhead if shared else 0.0)
+    reading = demand.read_at_once * arriving
     return LargestBatch(demand.needed * room, room, work.planned_trigger_seconds, partitions, evenly, reading)
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def fewest_shared_cores(batches: tuple[LargestBatch, ...], *, free: tuple[bool, ...] = ()) -> int:
     """Return the fewest cores on which every batch ends in time, whatever the others do; one for each task always does."""
-    most = sum(
-        _fewest_tasks_on_own_cores(each, free=own).number
-        for each, own in zip(batches, _can_divide_by_batch(free, batches), strict=True)
-    )
+    may = _can_divide_by_batch(free, batches)
+    own = [_fewest_tasks_on_own_cores(each, free=more) for each, more in zip(batches, may, strict=True)]
+    most = _cores_for_all_tasks(batches, own)
     return bisect_left(
         range(most),
         True,
@@ -147,7 +155,7 @@ def divide_into_tasks_or_none(
     """
     may = _can_divide_by_batch(free, batches)
     own = tuple(_fewest_tasks_on_own_cores(each, free=more) for each, more in zip(batches, may, strict=True))
-    if sum(each.number for each in own) <= cores:
+    if _cores_for_all_tasks(batches, own) <= cores:
         return own
     plain = [each.divided_into(each.partitions or 1) for each in batches]
     while True:
@@ -173,6 +181,32 @@ def divide_into_tasks_or_none(
             return tuple(found)
 
 
+@lru_cache(maxsize=_REMEMBERED)
+def tasks_that_end_soonest_or_none(
+    batches: tuple[LargestBatch, ...], cores: int
+) -> tuple[BatchTasks, ...] | None:
+    """Return the tasks of batches that end as soon as a number of cores allows, about; None if not in their time.
+
+    Whatever that time is, the same are found, so more of it makes no run longer.
+    """
+    least = max(sum(each.work for each in batches if each.stage == stage) for stage in (0, 1)) / cores
+    found = None
+
+    def ends_within(seconds: float) -> bool:
+        nonlocal found
+        if any(seconds > each.room for each in batches):
+            return True
+        sooner = tuple(replace(each, room=seconds) for each in batches)
+        made = divide_into_tasks_or_none(sooner, cores)
+        found = made or found
+        return made is not None
+
+    while not ends_within(least):
+        least *= 2
+    bisect_left(range(_STEPS), True, key=lambda step: ends_within(least / 2 * (1 + step / _STEPS)))
+    return found or divide_into_tasks_or_none(batches, cores)
+
+
 def parallel_and_sequential_run_tasks(
     batches: Sequence[LargestBatch], cores: int
 ) -> tuple[list[BatchTasks], list[BatchTasks]]:
@@ -184,7 +218,7 @@ def parallel_and_sequential_run_tasks(
     tables = sum(not each.partitions for each in batches)
     most = max(1, *(each.partitions for each in batches))
     waves = bisect_left(range(most), True, lo=1, key=lambda number: _cores_of_waves(batches, number) <= cores)
-    rest = max(1, (cores - _cores_of_waves(batches, waves)) // max(1, tables))
+    rest = max(1, cores // max(1, tables))
     one_each, all_cores = [], []
     for each in batches:
         one_each.append(each.divided_into(math.ceil(each.partitions / waves) or rest, shuffled=waves > 1))
@@ -203,7 +237,7 @@ def _cores_of_waves(batches: Sequence[LargestBatch], waves: int) -> int:
 def load_headroom_factor(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int) -> float:
     """Return how many times larger all batches could be at once on so many cores."""
     found = []
-    if sum(each.number for each in tasks) <= cores:
+    if _cores_for_all_tasks(batches, tasks) <= cores:
         found.append(min(each.room / own.seconds for each, own in zip(batches, tasks, strict=True)))
     used = service_limits()["spark.sharing.share"] * cores
     ends = [
@@ -218,18 +252,26 @@ def _can_divide_by_batch(free: Sequence[bool], batches: Sequence[LargestBatch]) 
     return free or [False] * len(batches)
 
 
+def _cores_for_all_tasks(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks]) -> int:
+    """Return the cores with which each task of a stage has its own."""
+    stages: Counter[int] = Counter()
+    for batch, each in zip(batches, tasks, strict=True):
+        stages[batch.stage] += each.number
+    return max(stages.values())
+
+
 def _waiting_core_seconds(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], place: int) -> float:
     """Return the core-seconds that can be waiting when the tasks of a batch do."""
-    works = [each.work for each in tasks]
-    own = batches[place]
-    if len({each.trigger for each in batches}) == 1:
-        return sum(works)
+    own, own_work = batches[place], tasks[place].work
+    others = [
+        (each, made.work)
+        for number, (each, made) in enumerate(zip(batches, tasks, strict=True))
+        if number != place and each.stage == own.stage
+    ]
+    if all(each.trigger == own.trigger for each, _ in others):
+        return own_work + sum(work for _, work in others)
     # Between two triggers of this query others may have fired several times, and the first of theirs before.
-    return works[place] + sum(
-        work * (1 + math.ceil(own.room / each.trigger - 1e-9))
-        for number, (work, each) in enumerate(zip(works, batches, strict=True))
-        if number != place
-    )
+    return own_work + sum(work * (1 + math.ceil(own.room / each.trigger - 1e-9)) for each, work in others)
 
 
 def _max_task_seconds(batch: LargestBatch, waiting: float, cores: int) -> float:

@@ -46,6 +46,8 @@ class QueryDemand:
         Partitions that must be read at a time, for the arriving records and for catch-up.
     held_by
         Partitions whose tasks can hold a batch of a bounded run; 0 for other queries.
+    stage
+        Stage of a bounded run in which it works, 0 or 1: a derive query begins when its table is landed.
     part
         Share of its stream that it reads: less than 1 if several queries share a topic.
     partitions
@@ -76,6 +78,7 @@ class QueryDemand:
     partitions: int | None = None
     read_at_once: float = 0.0
     held_by: float = 0.0
+    stage: int = 0
 
     @property
     def least_cores(self) -> float:

@@ -323,6 +323,7 @@ def _query_demand(
         held_by=0.0
         if every is None
         else partitions_that_hold_run(environment.streams, peaks, every.total_seconds()),
+        stage=int(every is not None and not isinstance(query, SourceQueryBase)),
         part=part,
         partitions=partitions,
     )

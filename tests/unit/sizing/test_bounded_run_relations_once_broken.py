@@ -376,3 +376,35 @@ def test_a_shard_less_of_an_on_demand_stream_makes_no_run_dearer() -> None:
     document["streams"]["one"]["mode"] = "on-demand"
     for factor in (1.01, 1.05, 1.1):
         an_easier_environment_is_no_worse(document, factor)
+
+
+@pytest.mark.parametrize("factor", [1.1, 1.3, 2])
+def test_a_run_uses_all_cores_for_what_is_landed_and_then_for_what_is_derived(factor: float) -> None:
+    """Both stages shared the cores, and with more time a run took fewer tasks and so longer: $220 more."""
+    job = {"engine": "glue", "latency": "2942147ms", "run_every": "30m"}
+    job["rate"] = {
+        "records_per_second_per_core": 1195,
+        "batch_overhead": "782ms",
+        "basis": "measured",
+    }
+    document = several(
+        job,
+        one={"records_per_second": 21.4, "record_size": "4KiB"},
+        two={"records_per_second": 4140.5, "record_size": "900B"},
+    )
+    del document["streams"]["one"]["mode"]
+    document["streams"]["one"] |= {
+        "kind": "kafka",
+        "cluster": "main",
+        "existing": True,
+        "partitions": 30,
+    }
+    document["streams"]["two"]["mode"] = "on-demand"
+    document["kafka"] = {"main": {"kind": "msk", "existing": EXISTING}}
+    sink = {"kind": "iceberg", "table": "derived"}
+    document["jobs"]["job"]["queries"]["derive"] = {"kind": "derive", "source": "landed_two", "sink": sink}
+    an_easier_environment_is_no_worse(document, factor)
+    _, found = sized(document)
+    assert found is not None
+    # The least cores on which both stages end: one alone takes half of what both at once would.
+    assert found.jobs["job"].cores.value <= 20

@@ -379,3 +379,26 @@ def test_a_limit_that_is_pinned_may_be_no_smaller_than_the_plans() -> None:
     document["streams"]["two"] |= {"kind": "kafka", "cluster": "main"}
     document["kafka"] = {"main": {"kind": "msk", "tier": "standard"}}
     a_pin_changes_nothing(document)
+
+
+def test_workers_are_held_where_fewer_would_leave_a_backlog() -> None:
+    """Only a rise to the peak was looked at; with more time for that, workers that come and go left a backlog."""
+    document = several(
+        {"engine": "emr", "latency": "633636ms"},
+        one={"records_per_second": 12.9, "record_size": "100B"},
+        two={"records_per_second": 17175.0, "peak_factor": 5, "record_size": "400B"},
+    )
+    del document["streams"]["two"]["mode"]
+    document["streams"]["two"] |= {"kind": "kafka", "cluster": "main"}
+    document["kafka"] = {"main": {"kind": "msk"}}
+    queries = document["jobs"]["job"]["queries"]
+    watermark = {"time": "_arrived_at", "delay": "10m"}
+    for name in ("a", "b"):
+        sink = {"kind": "iceberg", "table": f"derived_{name}"}
+        queries[f"derive-{name}"] = {"kind": "derive", "source": "landed_two", "sink": sink}
+    queries["derive-b"]["transform"] = "pipelines.clicks.transforms:matched"
+    queries["derive-b"]["state"] = {
+        "watermark": watermark,
+        "join": {"source": "landed_one", "watermark": watermark},
+    }
+    assert verdict(document)[0] == KEPT
