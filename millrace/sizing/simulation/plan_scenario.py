@@ -145,7 +145,8 @@ def scenario_of_job(
                 name=demand.query,
                 overhead=fixed_cost[demand.query] - demand.speed.wave,
                 per_record=demand.work.per_record * read,
-                # In a bounded run a query that derives starts when its table is landed.
+                stage=demand.stage,
+                # In a bounded run a query that derives starts when all is landed.
                 trigger=0.0 if isinstance(source, str) and sized.run else numbers.trigger_seconds.value,
                 source=source,
                 parts=divided,

@@ -66,6 +66,8 @@ class QueryLoad:
         Seconds in which a partition delivers one record; 0 without such a limit.
     alone
         Whether no other query reads the partitions.
+    stage
+        Stage of a bounded run: 1 begins when all queries of stage 0 have ended theirs.
     """
 
     name: str
@@ -83,6 +85,7 @@ class QueryLoad:
     overhead_sigma: float = 0.0
     hand_over: float = 0.0
     alone: bool = True
+    stage: int = 0
 
     def delivery_seconds(self, records_by_partition: list[tuple[float, int]], cores: int) -> float:
         """Return the seconds in which the partitions deliver a batch, each to one core at a time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
@@ -174,8 +174,10 @@ class _QueryProcess:
         scenario: Scenario,
         reader: _SourceReader,
         upstream: _QueryProcess | None,
+        before: Sequence[_QueryProcess],
     ) -> None:
         self._env, self._scheduler, self._scenario, self._upstream = env, scheduler, scenario, upstream
+        self._before = before
         self._pool, self._number = scheduler.pool, scheduler.add_query_pool()
         self.reader, self.load = reader, reader.load
         assert self.load.overhead > 0 or self.load.trigger > 0, "a batch takes no time at all"
@@ -185,6 +187,8 @@ class _QueryProcess:
         self._batch = _BatchRecords()
         self.committed = env.event()
         """Event for each commit."""
+        self.lands, self.landed = False, env.event()
+        """Whether the query has its part of a bounded run before it, and an event for the end of each."""
         self.process = env.process(self._run_with_outages())
 
     def _run_with_outages(self) -> Steps:
@@ -200,9 +204,13 @@ class _QueryProcess:
         env, trigger = self._env, self.load.trigger
         while True:
             self._start, runs = env.seconds, self._scenario.runs
+            self.lands = runs is not None and not self.load.stage
             if runs is not None and trigger > 0:
                 yield env.event_after(runs.seconds_to_first_batch(self._start, self._scenario.seed))
             end = env.seconds
+            for query in self._before:
+                while query.lands:
+                    yield query.landed
             while (batch := self.reader.next_batch_records(end)).records:
                 self._batch = batch
                 batch.begun, batch.waiting = env.seconds, self.reader.backlog_at(end)
@@ -222,6 +230,10 @@ class _QueryProcess:
             else:
                 if runs is None:
                     self._pool.report_batch(self.load.name, 0.0, trigger)  # executors without work end, too
+            self.lands = False
+            if self.landed.callbacks:
+                done, self.landed = self.landed, env.event()
+                done.succeed()
             if trigger > 0:
                 # Spark's own rule: the next multiple after the start, or at once if that has passed.
                 following = (math.floor(self._start / trigger + 1e-9) + 1) * trigger
@@ -332,7 +344,8 @@ def _simulate_scenario(scenario: Scenario, each_batch: bool) -> JobResult:
     for load in scenario.queries:
         upstream = queries[load.source] if isinstance(load.source, str) else None
         reader = _SourceReader(load, upstream.reader if upstream is not None else None)
-        queries[load.name] = _QueryProcess(env, scheduler, scenario, reader, upstream)
+        before = [each for each in queries.values() if each.load.stage < load.stage]
+        queries[load.name] = _QueryProcess(env, scheduler, scenario, reader, upstream, before)
     events: list[tuple[float, Callable[[], object]]] = [
         (change.at, partial(queries[name].reader.reshard, change, change.at))
         for name, change in scenario.reshards

@@ -7,7 +7,10 @@ import pytest
 from millrace.config import Environment
 from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import plan, total_cost
+from millrace.sizing.simulation import Arrivals, simulate
+from millrace.sizing.simulation.plan_scenario import scenario_of_job, traffic_by_stream
 from tests.unit.sizing.plan_relations import (
+    KEPT,
     MISSED,
     a_pin_changes_nothing,
     an_easier_environment_is_no_worse,
@@ -408,3 +411,40 @@ def test_a_run_uses_all_cores_for_what_is_landed_and_then_for_what_is_derived(fa
     assert found is not None
     # The least cores on which both stages end: one alone takes half of what both at once would.
     assert found.jobs["job"].cores.value <= 20
+
+
+def test_a_simulated_run_derives_when_all_is_landed() -> None:
+    """As in the core. What was landed sooner was derived beside the rest of landing, which came too late."""
+    job = {"engine": "emr", "latency": "8838235ms", "run_every": "30m"}
+    document = several(
+        job,
+        one={"records_per_second": 49730.2, "peak_factor": 5, "record_size": "100B"},
+        two={"records_per_second": 4031.1, "peak_factor": 1.5, "record_size": "4KiB"},
+    )
+    queries = document["jobs"]["job"]["queries"]
+    watermark = {"time": "_arrived_at", "delay": "10m"}
+    for name, joined in (("alone", False), ("both", True)):
+        sink = {"kind": "iceberg", "table": f"derived_{name}"}
+        queries[f"derive-{name}"] = {"kind": "derive", "source": "landed_two", "sink": sink}
+        if joined:
+            queries[f"derive-{name}"]["transform"] = "pipelines.clicks.transforms:matched"
+            queries[f"derive-{name}"]["state"] = {
+                "watermark": watermark,
+                "join": {"source": "landed_one", "watermark": watermark},
+            }
+    assert verdict(document)[0] == KEPT
+    environment, found = sized(document)
+    assert found is not None
+    seconds = 8 * 1800.0
+    arrivals = {
+        name: Arrivals.constant(traffic.peak_records_per_second, seconds)
+        for name, traffic in traffic_by_stream(environment, "job").items()
+    }
+    played = simulate(scenario_of_job(environment, found, "job", arrivals)).queries
+    landed = [
+        [*zip(played[each].starts, played[each].ends, strict=True)] for each in ("land-one", "land-two")
+    ]
+    derived = [*played["derive-alone"].starts, *played["derive-both"].starts]
+    assert len(derived) >= 8
+    for start in derived:
+        assert not any(begin < start < end for batches in landed for begin, end in batches)
