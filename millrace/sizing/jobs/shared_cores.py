@@ -262,16 +262,16 @@ def _cores_for_all_tasks(batches: Sequence[LargestBatch], tasks: Sequence[BatchT
 
 def _waiting_core_seconds(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], place: int) -> float:
     """Return the core-seconds that can be waiting when the tasks of a batch do."""
-    own, own_work = batches[place], tasks[place].work
-    others = [
-        (each, made.work)
-        for number, (each, made) in enumerate(zip(batches, tasks, strict=True))
-        if number != place and each.stage == own.stage
-    ]
-    if all(each.trigger == own.trigger for each, _ in others):
-        return own_work + sum(work for _, work in others)
-    # Between two triggers of this query others may have fired several times, and the first of theirs before.
-    return own_work + sum(work * (1 + math.ceil(own.room / each.trigger - 1e-9)) for each, work in others)
+    own, once, fired, aligned = batches[place], 0.0, 0.0, True
+    for number, (each, made) in enumerate(zip(batches, tasks, strict=True)):
+        if number != place and each.stage == own.stage:
+            # Between two triggers of this query others may have fired several times, and the first of theirs before.
+            once, fired = (
+                once + made.work,
+                fired + made.work * (1 + math.ceil(own.room / each.trigger - 1e-9)),
+            )
+            aligned &= each.trigger == own.trigger
+    return tasks[place].work + (once if aligned else fired)
 
 
 def _max_task_seconds(batch: LargestBatch, waiting: float, cores: int) -> float:

@@ -340,7 +340,7 @@ def run_stage_seconds(
 
     Of each, all queries work together, or in turn if that is less.
     """
-    found = []
+    found, overhead = [], service_limits()["spark.repartition.overhead"]
     for lands in (True, False):
         shared, alone, fixed = 0.0, 0.0, 0.0
         for demand, spread, number in zip(demands, spreads, partitions, strict=True):
@@ -350,10 +350,8 @@ def run_stage_seconds(
                     work.most_arrival_seconds if peak else demand.average * work.planned_trigger_seconds
                 )
                 shared = max(shared, spread.batch_seconds(work, records))
-                whole = spread.with_one_core_per_task(
-                    number if lands else spread.cores, service_limits()["spark.repartition.overhead"]
-                )
-                alone += whole.batch_seconds(work, records) - work.overhead
+                tasks = number if lands else spread.cores
+                alone += spread.batch_seconds_alone(work, records, tasks, overhead) - work.overhead
                 fixed = max(fixed, work.overhead)
         found.append(min(shared, fixed + alone))
     return found

@@ -9,7 +9,7 @@ in records, P source partitions, c executor cores.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 
@@ -207,11 +207,14 @@ class CoreSpread:
         handed = self._seconds_without_reading(work) + records * work.hand_over / self.read_at_once
         return max(work.overhead + records * work.per_record / self.effective, handed)
 
-    def with_one_core_per_task(self, partitions: float, overhead: float) -> CoreSpread:
-        """Return the distribution of a query whose tasks have a core each while others have nothing to do."""
+    def batch_seconds_alone(
+        self, work: QueryWork, records: float, partitions: float, overhead: float
+    ) -> float:
+        """Return D(n) of a query whose tasks have a core each while others have nothing to do."""
         read = effective_cores(partitions, self.cores)
         busy = read if self.repartition is None else self.cores / (1 + overhead)
-        return replace(self, effective=max(self.effective, busy), read_at_once=max(self.read_at_once, read))
+        handed = self._seconds_without_reading(work) + records * work.hand_over / max(self.read_at_once, read)
+        return max(work.overhead + records * work.per_record / max(self.effective, busy), handed)
 
     def steady_batch_seconds(self, work: QueryWork, rate: float) -> float:
         """Return the seconds at which consecutive batches settle under a rate below capacity: a/(1 − ρ)."""
