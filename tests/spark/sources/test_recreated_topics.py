@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicCollection
 from pyspark.sql import SparkSession
 
 from millrace.etl.launch.sources import KafkaReadingOptions, KafkaSource
@@ -31,14 +31,21 @@ def make_again(broker: KafkaBroker, topic: str, partitions: int = 1) -> None:
     for future in admin.delete_topics([topic], operation_timeout=30).values():
         future.result()
     deadline = time.monotonic() + 60
-    while True:
-        try:
-            broker.create_topic(topic, partitions)
-        except KafkaException:
-            assert time.monotonic() < deadline, "the topic does not go"
-            time.sleep(0.1)
-        else:
-            break
+
+    def described() -> None:
+        for future in admin.describe_topics(TopicCollection([topic])).values():
+            future.result()
+
+    # A broker answers for what was made only when it has heard of it.
+    for step in (lambda: broker.create_topic(topic, partitions), described):
+        while True:
+            try:
+                step()
+            except KafkaException:
+                assert time.monotonic() < deadline, "the topic does not go, or does not come"
+                time.sleep(0.1)
+            else:
+                break
 
 
 class Shop(Job):
