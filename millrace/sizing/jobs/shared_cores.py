@@ -91,7 +91,7 @@ def _fewest_tasks_on_own_cores(batch: LargestBatch, *, free: bool) -> BatchTasks
     least = whole_cores(batch.work / batch.room)
     if not batch.partitions:
         return batch.divided_into(least)
-    enough = whole_cores(max(batch.work / batch.room, batch.reading / batch.room))
+    enough = whole_cores(max(batch.work, batch.reading) / batch.room)
     plain = batch.divided_into(max(batch.partitions, enough) if free else batch.partitions)
     shuffled = batch.divided_into(
         whole_cores(batch.work * (1 + service_limits()["spark.repartition.overhead"]) / batch.room),
@@ -164,7 +164,7 @@ def divide_into_tasks_or_none(
             most = _max_task_seconds(batch, _waiting_core_seconds(batches, plain, place), cores)
             if batch.partitions and not tasks.shuffled and tasks.seconds >= most and may[place]:
                 room = max(most, 1e-9)
-                more = math.floor(max(batch.work / room, batch.reading / room)) + 1
+                more = math.floor(max(batch.work, batch.reading) / room) + 1
                 tasks = batch.divided_into(max(batch.partitions + 1, more))
             elif not batch.partitions:
                 tasks = batch.divided_into(min(cores, math.floor(batch.work / max(most, 1e-9)) + 1))

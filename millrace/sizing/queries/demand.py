@@ -47,7 +47,7 @@ class QueryDemand:
     held_by
         Partitions whose tasks can hold a batch of a bounded run; 0 for other queries.
     stage
-        Stage of a bounded run in which it works, 0 or 1: a derive query begins when its table is landed.
+        Stage of a bounded run in which it works, 0 or 1: derive queries begin when all is landed.
     part
         Share of its stream that it reads: less than 1 if several queries share a topic.
     partitions

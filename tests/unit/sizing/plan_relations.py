@@ -90,10 +90,10 @@ def an_easier_environment_is_no_worse(document: Document, factor: float) -> None
             continue
         assert total_cost(second).value <= total_cost(first).value * (1 + 1e-9)
         if easier["jobs"] == document["jobs"]:
-            # Bounded runs take more cores where shorter ones cost less; where memory decides, a worker more may be cheaper than shards.
+            # Bounded runs take more cores where shorter ones cost less.
             for name, job in first.jobs.items():
-                traded = {"run", "run_every", "memory"} & document["jobs"][name].keys()
-                assert traded or second.jobs[name].cores.value <= job.cores.value
+                bounded = {"run", "run_every"} & document["jobs"][name].keys()
+                assert bounded or second.jobs[name].cores.value <= job.cores.value
 
 
 def a_pin_changes_nothing(document: Document) -> None:
