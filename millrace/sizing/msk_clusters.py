@@ -14,6 +14,7 @@ from millrace.config.model import Environment, MskCluster
 from millrace.sizing.cost import HOURS, cost_item
 from millrace.sizing.plan_model import ClusterPlan, CostItem, Figure, FigureInput, Inputs, pinned_figure
 from millrace.sizing.prices_and_limits import VOLUME_BYTES, LimitTable, PriceTable, service_limits
+from millrace.sizing.queries.demand import QueryDemand
 
 MIB, GIB = 1024**2, 1024**3
 
@@ -129,6 +130,28 @@ def possible_tiers(environment: Environment, name: str, prices: PriceTable) -> t
     if cluster.broker_type is None:
         return tiers
     return tuple(each for each in tiers if cluster.broker_type.startswith(_TYPE_PREFIX[each])) or tiers[:1]
+
+
+def cluster_plan_or_findings(
+    environment: Environment,
+    name: str,
+    cluster: MskCluster,
+    partitions: Mapping[str, int],
+    demands: Mapping[str, Sequence[QueryDemand]],
+    prices: PriceTable,
+) -> tuple[ClusterPlan | None, list[Finding]]:
+    """Size one MSK cluster of an environment.
+
+    Parameters
+    ----------
+    partitions, demands
+        By stream: partitions, and demands of the queries that read it.
+    """
+    # Queries that share a topic read it once, together.
+    readers = {each: round(sum(demand.part for demand in demands.get(each, ()))) for each in partitions}
+    load_ = cluster_load(environment, name, partitions, readers)
+    tiers = possible_tiers(environment, name, prices)
+    return cluster_plan_and_findings(name, cluster, load_, broker_zone_count(environment), prices, tiers)
 
 
 def cluster_plan_and_findings(

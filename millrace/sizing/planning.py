@@ -15,7 +15,7 @@ from millrace.sizing.alarms.alarms import alarms
 from millrace.sizing.alternatives import other_engines_and_services
 from millrace.sizing.alternatives.choose_runs_and_stream_modes import environment_with_cheapest_choices
 from millrace.sizing.alternatives.doubtful_plan_inputs import doubtful_input_lines
-from millrace.sizing.alternatives.job_planner import JobPlanner
+from millrace.sizing.alternatives.job_planner import JobPlanner, PlansMade
 from millrace.sizing.alternatives.remedies import findings_with_remedies
 from millrace.sizing.alternatives.stream_plans import stream_plans_and_findings
 from millrace.sizing.costs.endpoints_or_nat_gateways import (
@@ -26,12 +26,7 @@ from millrace.sizing.costs.endpoints_or_nat_gateways import (
 from millrace.sizing.costs.shared_cost import shared_cost_items
 from millrace.sizing.costs.storage_and_unpriced_costs import unpriced_costs
 from millrace.sizing.environment_with_plan_choices import environment_with_choices
-from millrace.sizing.msk_clusters import (
-    broker_zone_count,
-    cluster_load,
-    cluster_plan_and_findings,
-    possible_tiers,
-)
+from millrace.sizing.msk_clusters import cluster_plan_or_findings
 from millrace.sizing.plan_model import ClusterPlan, Figure, FigureInput, JobPlan, Plan, StreamPlan
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, price_table_of_region, service_limits
 from millrace.sizing.queries.demand import QueryDemand, demands_by_stream
@@ -64,22 +59,23 @@ def plan(environment: Environment) -> Plan:
         raise environment.value_locations.error_of_findings(
             [Finding(("region",), environment.region, allowed)]
         ) from error
+    made: PlansMade = {}
     environment = environment_with_cheapest_choices(
         environment,
         table,
-        lambda other: _monthly_usd_or_none(other, table),
-        lambda other: _is_confirmed_by_simulation(other, table),
+        lambda other: _monthly_usd_or_none(other, table, made),
+        lambda other: _is_confirmed_by_simulation(other, table, made),
     )
-    return _plan_with_choices_made(environment, table)
+    return _plan_with_choices_made(environment, table, made)
 
 
-def _plan_with_choices_made(environment: Environment, table: PriceTable) -> Plan:
+def _plan_with_choices_made(environment: Environment, table: PriceTable, made: PlansMade) -> Plan:
     """Return the plan of an environment in which nothing but sizes and tiers is left to the plan."""
-    sized, problems = _environment_sizes_and_findings(environment, table)
+    sized, problems = _environment_sizes_and_findings(environment, table, made)
     if sized is None:
         raise environment.value_locations.error_of_findings(
             findings_with_remedies(
-                environment, problems, lambda other: _environment_sizes_and_findings(other, table)[1]
+                environment, problems, lambda other: _environment_sizes_and_findings(other, table, made)[1]
             )
         )
     demands, streams, clusters, jobs = sized
@@ -129,20 +125,20 @@ def _broker_quota_warnings(environment: Environment, clusters: Mapping[str, Clus
         yield f"kafka: {sum(counts.values())} brokers; an account has {most:g} at most until AWS raises the quota"
 
 
-def _is_confirmed_by_simulation(environment: Environment, table: PriceTable) -> bool:
+def _is_confirmed_by_simulation(environment: Environment, table: PriceTable, made: PlansMade) -> bool:
     """Return whether the simulation of a plan confirms all that it promises."""
     from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 
-    played = simulated_queries_of_plan(environment, _plan_with_choices_made(environment, table))
+    played = simulated_queries_of_plan(environment, _plan_with_choices_made(environment, table, made))
     return all(
         each.meets_sla and not each.catch_up_takes_over_a_day and not any(each.contradictions())
         for each in played
     )
 
 
-def _monthly_usd_or_none(environment: Environment, table: PriceTable) -> float | None:
+def _monthly_usd_or_none(environment: Environment, table: PriceTable, made: PlansMade) -> float | None:
     """Return the dollars a month of streams, clusters and jobs; None if they cannot be planned."""
-    sized = _environment_sizes_and_findings(environment, table)[0]
+    sized = _environment_sizes_and_findings(environment, table, made)[0]
     if sized is None:
         return None
     return sum(line.usd for section in sized[1:] for each in section.values() for line in each.cost)
@@ -152,13 +148,13 @@ _Sized = tuple[list[QueryDemand], dict[str, StreamPlan], dict[str, ClusterPlan],
 
 
 def _environment_sizes_and_findings(
-    environment: Environment, table: PriceTable
+    environment: Environment, table: PriceTable, made: PlansMade
 ) -> tuple[_Sized | None, list[Finding]]:
     """Size streams, clusters and jobs, or return all findings that prevent it.
 
     A job that its pins keep from catching up within a day is sized for the peak alone.
     """
-    found, problems = _sizes_for_demands_and_findings(environment, table)
+    found, problems = _sizes_for_demands_and_findings(environment, table, made)
     if not problems:
         return found, []
     places = {tuple(map(str, each.path[:2])) for each in problems}
@@ -167,16 +163,16 @@ def _environment_sizes_and_findings(
         for job, _, query in environment.queries
         if {("jobs", job), *(("streams", name) for name in query.source_stream_names)} & places
     )
-    return _sizes_for_demands_and_findings(environment, table, tuple(dict.fromkeys(pinned)))
+    return _sizes_for_demands_and_findings(environment, table, made, tuple(dict.fromkeys(pinned)))
 
 
 def _sizes_for_demands_and_findings(
-    environment: Environment, table: PriceTable, as_asked: tuple[str, ...] = ()
+    environment: Environment, table: PriceTable, made: PlansMade, as_asked: tuple[str, ...] = ()
 ) -> tuple[_Sized | None, list[Finding]]:
     demands, problems = query_demands_and_findings(environment, as_asked)
     if problems:
         return None, problems
-    planner = JobPlanner(environment, demands, table)
+    planner = JobPlanner(environment, demands, table, made)
     if planner.problems:
         return None, planner.problems
     streams, problems = stream_plans_and_findings(planner, demands)
@@ -197,17 +193,11 @@ def _cluster_plans_and_findings(
 ) -> tuple[dict[str, ClusterPlan], list[Finding]]:
     found, problems = {}, []
     counts = {name: each.expected_partitions.value for name, each in streams.items()}
-    # Queries that share a topic read it once, together.
     reading = demands_by_stream(demands)
-    readers = {name: round(sum(demand.part for demand in reading.get(name, []))) for name in streams}
     for name, cluster in environment.kafka.items():
         if not isinstance(cluster, MskCluster) or cluster.existing is not None:
             continue
-        asked = cluster_load(environment, name, counts, readers)
-        tiers = possible_tiers(environment, name, table)
-        sized, wrong = cluster_plan_and_findings(
-            name, cluster, asked, broker_zone_count(environment), table, tiers
-        )
+        sized, wrong = cluster_plan_or_findings(environment, name, cluster, counts, reading, table)
         problems += wrong
         if sized is not None:
             found[name] = sized

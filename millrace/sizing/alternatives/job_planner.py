@@ -6,19 +6,24 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from millrace.config.document.problems import Finding
-from millrace.config.model import Environment
+from millrace.config.model import Environment, MskCluster
 from millrace.sizing.cost import stream_cost_items
 from millrace.sizing.jobs.job_plan import job_plan_and_findings
 from millrace.sizing.jobs.queries_on_cores import joined_source_partitions, largest_batches_on_shared_cores
 from millrace.sizing.jobs.shared_cores import LargestBatch
+from millrace.sizing.msk_clusters import cluster_plan_or_findings
 from millrace.sizing.plan_model import Figure, JobPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
-from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.demand import QueryDemand, demands_by_stream
 from millrace.sizing.queries.driver import demands_by_driver_cores_and_findings
 from millrace.sizing.queries.query_plan import SourcePartitions
 from millrace.sizing.shards_and_partitions import StreamWithReaders
 
 Planned = tuple[JobPlan | None, list[Finding]]
+
+PlansMade = dict[tuple[object, ...], list[tuple[list[QueryDemand], tuple[object, ...], Planned]]]
+"""Plans of jobs that variants of one environment have in common: by job, partitions and identity of what decides on them, with the
+demands, and with the objects whose identity is in the key."""
 
 
 class JobPlanner:
@@ -28,10 +33,18 @@ class JobPlanner:
     ----------
     demands
         Demands of all queries.
+    made
+        Plans that variants of the environment have made, to which this one adds its own: most choices leave most jobs as they are.
     """
 
-    def __init__(self, environment: Environment, demands: Iterable[QueryDemand], prices: PriceTable) -> None:
-        self.environment, self.prices = environment, prices
+    def __init__(
+        self,
+        environment: Environment,
+        demands: Iterable[QueryDemand],
+        prices: PriceTable,
+        made: PlansMade,
+    ) -> None:
+        self.environment, self.prices, self.made = environment, prices, made
         self.demands: dict[str, list[QueryDemand]] = {name: [] for name in environment.jobs}
         for demand in demands:
             self.demands[demand.job].append(demand)
@@ -45,6 +58,8 @@ class JobPlanner:
         self.least: Mapping[str, float] = {}
         """Partitions that the traffic needs, as real numbers, by stream."""
         self._planned: dict[tuple[str, tuple[int, ...]], Planned] = {}
+        self._readers = demands_by_stream([each for own in self.demands.values() for each in own])
+        self._cluster_usd: dict[tuple[str, int], float] = {}
 
     def source_partitions(
         self, demands: Iterable[QueryDemand], partitions: Mapping[str, int]
@@ -75,12 +90,24 @@ class JobPlanner:
         key = (job, tuple(each.partitions for each in sources.values()))
         if key not in self._planned:
             planned = [
-                job_plan_and_findings(self.environment, job, demands, sources, self.prices, cores)
+                self._made_or_new_plan(job, demands, sources, cores)
                 for cores, demands in self.by_driver[job].items()
             ]
             possible = [each for each in planned if each[0] is not None]
             self._planned[key] = min(possible, key=_monthly_usd_of_planned_job) if possible else planned[-1]
         return self._planned[key]
+
+    def _made_or_new_plan(
+        self, job: str, demands: list[QueryDemand], sources: Mapping[str, SourcePartitions], cores: int
+    ) -> Planned:
+        decides = (self.environment.jobs[job], *(self.environment.streams[name] for name in sources))
+        made = self.made.setdefault((job, cores, *sources.items(), *map(id, decides)), [])
+        for same, _, planned in made:
+            if same == demands:
+                return planned
+        planned = job_plan_and_findings(self.environment, job, demands, sources, self.prices, cores)
+        made.append((demands, decides, planned))
+        return planned
 
     def monthly_usd(
         self,
@@ -91,10 +118,35 @@ class JobPlanner:
     ) -> float:
         """Return the dollars a month of jobs and of streams; infinity if pins do not allow it."""
         planned = [self.plan_or_findings(job, partitions)[0] for job in jobs]
-        own = (stream_usd(self, readings[name], partitions[name]) for name in streams)
-        return sum(own) + sum(
+        return self.streams_usd(readings, streams, partitions) + sum(
             math.inf if sized is None else sum(line.usd for line in sized.cost) for sized in planned
         )
+
+    def streams_usd(
+        self,
+        readings: Mapping[str, StreamWithReaders],
+        streams: Iterable[str],
+        partitions: Mapping[str, int],
+    ) -> float:
+        """Return the dollars a month of streams, and of the clusters that have their topics; infinity if pins do not allow it."""
+        names = [*streams]
+        clusters = dict.fromkeys(self.environment.streams[name].cluster_name for name in names)
+        return sum(stream_usd(self, readings[name], partitions[name]) for name in names) + sum(
+            self._usd_of_cluster(each, partitions) for each in clusters if each is not None
+        )
+
+    def _usd_of_cluster(self, name: str, partitions: Mapping[str, int]) -> float:
+        cluster = self.environment.kafka[name]
+        if not isinstance(cluster, MskCluster) or cluster.existing is not None:
+            return 0.0
+        streams = self.environment.streams.items()
+        key = name, sum(partitions[each] for each, stream in streams if stream.cluster_name == name)
+        if key not in self._cluster_usd:
+            sized, _ = cluster_plan_or_findings(
+                self.environment, name, cluster, partitions, self._readers, self.prices
+            )
+            self._cluster_usd[key] = math.inf if sized is None else sum(line.usd for line in sized.cost)
+        return self._cluster_usd[key]
 
 
 def _monthly_usd_of_planned_job(planned: Planned) -> float:

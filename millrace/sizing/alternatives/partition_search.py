@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations
+from dataclasses import dataclass, field, replace
+from itertools import chain, combinations
 from typing import TypeVar
 
-from millrace.sizing.alternatives.job_planner import JobPlanner, stream_usd
+from millrace.sizing.alternatives.job_planner import JobPlanner
 from millrace.sizing.cost import CENT, HOURS
 from millrace.sizing.jobs.shared_cores import LargestBatch, divide_into_tasks_or_none, fewest_shared_cores
 from millrace.sizing.jobs.worker_choices import worker_usd_hour
@@ -23,11 +23,11 @@ _PRICED = 12
 _LOWERED = 3
 """Cheapest candidates, and cheapest ones that pins refuse, whose streams are looked through for partitions that one of them alone could spare."""
 
-_STEPS = ((1, 1), (1, 2), (1, 3))
-"""Partitions that are tried next, as factors and summands: with a pinned limit of a batch those in between may shorten nothing."""
+_STEPS = (1, 2, 3)
+"""Partitions more that are tried next: with a pinned limit of a batch those in between may shorten nothing."""
 
-_JUMPS = ((2, 0), (4, 0), (8, 0), (16, 0))
-"""The same for tasks that have to fetch much less before they fit on a smaller worker."""
+_DOUBLINGS = 10
+"""How often partitions are doubled at most."""
 
 _CONTESTED = 5
 """Streams of a job of which every choice is tried: between more partitions and a shuffle, fewer waves, or shorter runs."""
@@ -104,11 +104,14 @@ def cheapest_partitions(
                 starts.append(fewer)
         else:
             costs = {
-                (name, number): stream_usd(planner, readings[name], number)
+                (name, number): planner.streams_usd(readings, [name], {**chosen, name: number})
                 for name, numbers in own.items()
                 for number in numbers.values()
             }
-            combined = _combined_candidates(own, costs)
+            combined = [
+                replace(each, usd=planner.streams_usd(readings, own, {**chosen, **each.partitions}))
+                for each in _combined_candidates(own, costs)
+            ]
             found = _cheapest_candidates(planner, job, chosen, combined)
             starts = [{**chosen, **candidate.partitions} for candidate in found]
         starts = [_more_partitions_that_cost_less(planner, job, readings, own, each) for each in starts]
@@ -143,23 +146,43 @@ def _more_partitions_that_cost_less(
         return round(planner.monthly_usd(jobs, readings, streams, partitions), 6)
 
     bounded = planner.environment.jobs[job].run_every is not None
-    while _may_more_partitions_cost_less(planner, job, chosen):
+    while (most := _most_that_more_partitions_save(planner, job, chosen)) > CENT:
+        now = planner.streams_usd(readings, own, chosen)
+
+        def may_cost_less(partitions: dict[str, int], limit: float = now + most - CENT) -> bool:
+            return planner.streams_usd(readings, own, partitions) < limit
+
+        raised = _streams_to_raise(planner, job, own, chosen)
         steps = [
-            {**chosen, **{name: chosen[name] * factor + more for name in names}}
-            for factor, more in (_STEPS if bounded else _STEPS + _JUMPS)
-            for names in _streams_to_raise(planner, job, own, chosen)
+            {**chosen, **{name: chosen[name] + more for name in names}} for more in _STEPS for names in raised
         ]
         if bounded:
             steps += _as_many_as_cores(planner, job, own, chosen)
         else:
             # One stream may have been enough for smaller workers, or a part of the step.
-            smaller = [each for each in steps if cost(each, ()) < cost(chosen, ()) - CENT]
-            steps = [_fewest_between(chosen, each, own, cost) for each in smaller]
-        best = min(steps, key=cost, default=chosen)
+            doubled = (_doubled_while(may_cost_less, chosen, names) for names in raised)
+            steps = [each for each in chain(steps, *doubled) if cost(each, ()) < cost(chosen, ()) - CENT]
+            least = {cost(each, ()): each for each in reversed(steps)}
+            steps = [_fewest_between(chosen, each, own, cost) for each in least.values()]
+        best = min(filter(may_cost_less, steps), key=cost, default=chosen)
         if cost(best) >= cost(chosen) - CENT:
             break
         chosen = _fewest_between(chosen, best, own, cost) if bounded else best
     return chosen
+
+
+def _doubled_while(
+    affordable: Callable[[dict[str, int]], bool], chosen: Mapping[str, int], names: Collection[str]
+) -> Iterator[dict[str, int]]:
+    """Yield twice as many partitions of some streams, four times …, as long as they are affordable.
+
+    Tasks may have to fetch much less before they fit on a smaller worker.
+    """
+    for power in range(1, _DOUBLINGS):
+        more = {**chosen, **{name: chosen[name] << power for name in names}}
+        if not affordable(more):
+            return
+        yield more
 
 
 def _as_many_as_cores(
@@ -192,16 +215,18 @@ def _fewest_between(
     return many
 
 
-def _may_more_partitions_cost_less(planner: JobPlanner, job: str, chosen: Mapping[str, int]) -> bool:
-    """Return whether a job has bounded runs, or its workers cost more than those for its cores.
+def _most_that_more_partitions_save(planner: JobPlanner, job: str, chosen: Mapping[str, int]) -> float:
+    """Return the most dollars a month by which a job may get cheaper: all of a bounded one, or what its workers cost beyond its cores.
 
-    Also if pins refuse these partitions: a pin may be of those to which the search leads.
+    Infinity if pins refuse these partitions: a pin may be of those to which the search leads.
     """
     sized, _ = planner.plan_or_findings(job, chosen)
-    if sized is None or sized.run is not None:
-        return True
+    if sized is None:
+        return math.inf
+    if sized.run is not None:
+        return sum(line.usd for line in sized.cost)
     paid = sized.max_workers.value * sized.worker_usd_hour * HOURS
-    return paid > _least_workers_usd(planner, job, sized.cores.value) + CENT
+    return paid - _least_workers_usd(planner, job, sized.cores.value)
 
 
 def _streams_to_raise(
@@ -238,7 +263,7 @@ def _candidates_for_shared_cores(
     for least in _wave_partition_choices(planner, demands, readings, chosen):
         batches = planner.largest_batches(demands, {**chosen, **least})
         free = tuple(demand.lands and set(demand.streams) <= set(least) for demand in demands)
-        lowest = sum(stream_usd(planner, streams[name], number) for name, number in least.items())
+        lowest = planner.streams_usd(streams, least, {**chosen, **least})
         most = fewest_shared_cores(batches)
         yield PartitionCandidate(most, lowest, least)
         for cores in range(fewest_shared_cores(batches, free=free), most + 1):
@@ -254,7 +279,7 @@ def _candidates_for_shared_cores(
                 for demand, own, more in zip(demands, tasks, may, strict=True):
                     for name, part in demand.streams.items() if more else ():
                         number[name] = max(number[name], math.ceil(own.number * part - 1e-9))
-                usd = sum(stream_usd(planner, streams[name], each) for name, each in number.items())
+                usd = planner.streams_usd(streams, number, {**chosen, **number})
                 if usd + workers < best - CENT:
                     best, sized = usd + workers, planner.plan_or_findings(job, {**chosen, **number})[0]
                     paid = sized.cores.value if sized else 0
@@ -366,23 +391,23 @@ def _fewest_partitions_that_cost_less(
     The search divides the batches of all streams together, which gives some of them more than they need beside the others.
     """
     least, most = reading.fewest_with_spare(one_wave=False), chosen[reading.name]
-    if stream_usd(planner, reading, least) == stream_usd(planner, reading, most):
+
+    def cost(number: int, jobs: Sequence[str] = (job,)) -> float:
+        return planner.monthly_usd(
+            jobs, {reading.name: reading}, [reading.name], {**chosen, reading.name: number}
+        )
+
+    if cost(least, ()) == cost(most, ()):
         return most
     now, _ = planner.plan_or_findings(job, chosen)
-    usd = math.inf
+    usd = cost(most)
     if now is not None:
-        usd = stream_usd(planner, reading, most) + sum(line.usd for line in now.cost)
         cores = now.executors.value * now.vcpu
     paid, demands = planner.environment.jobs[job].cores or cores, planner.demands[job]
     for number in range(least, most):
-        fewer = {**chosen, reading.name: number}
-        if divide_into_tasks_or_none(planner.largest_batches(demands, fewer), paid) is not None:
-            sized, _ = planner.plan_or_findings(job, fewer)
-            if (
-                sized
-                and stream_usd(planner, reading, number) + sum(line.usd for line in sized.cost) < usd - CENT
-            ):
-                return number
+        batches = planner.largest_batches(demands, {**chosen, reading.name: number})
+        if divide_into_tasks_or_none(batches, paid) is not None and cost(number) < usd - CENT:
+            return number
     return most
 
 

@@ -90,7 +90,7 @@ def _partitions_with_and_without_pins(
     found: dict[str, int] = {}
     if free is not environment:
         unpinned, refused = query_demands_and_findings(free)
-        other = JobPlanner(free, unpinned, planner.prices)
+        other = JobPlanner(free, unpinned, planner.prices, planner.made)
         plans = {} if refused or other.problems else stream_plans_and_findings(other, unpinned)[0]
         found = {name: each.expected_partitions.value for name, each in plans.items()}
         tried = {**found, **given}
@@ -127,12 +127,10 @@ def _refused_jobs_and_usd(
     planner: JobPlanner, readings: Mapping[str, StreamWithReaders], partitions: Mapping[str, int]
 ) -> tuple[int, float]:
     """Return how many jobs pins do not allow, and the dollars a month of the others with the streams that they decide on."""
-    usd = [
-        planner.monthly_usd([job], readings, _streams_decided_by_job(readings, job), partitions)
-        for job in planner.environment.jobs
-    ]
-    possible = [each for each in usd if each < math.inf]
-    return len(usd) - len(possible), round(sum(possible), 6)
+    jobs = [*planner.environment.jobs]
+    able = [job for job in jobs if planner.monthly_usd([job], {}, (), partitions) < math.inf]
+    streams = [name for job in able for name in _streams_decided_by_job(readings, job)]
+    return len(jobs) - len(able), round(planner.monthly_usd(able, readings, streams, partitions), 6)
 
 
 def _streams_decided_by_job(readings: Mapping[str, StreamWithReaders], job: str) -> list[str]:

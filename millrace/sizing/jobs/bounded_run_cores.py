@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from millrace.config.model import Job
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query_plan import SourcePartitions, run_plan_or_none
+from millrace.sizing.queries.query_plan import SourcePartitions, billed_run_seconds, run_stage_seconds
 from millrace.sizing.queries.sizing_formulas import CoreSpread
 
 _SIZED = 3
@@ -16,8 +15,6 @@ _SIZED = 3
 
 
 def cores_of_cheapest_runs(
-    name: str,
-    job: Job,
     first: int,
     each: int,
     spreads_on: Callable[[int], list[CoreSpread]],
@@ -38,9 +35,7 @@ def cores_of_cheapest_runs(
     partitions = [source.read_in_waves for source in sources]
 
     def seconds(cores: int) -> float:
-        run = run_plan_or_none(name, job, demands, spreads_on(cores), partitions)
-        assert run is not None
-        return run.seconds.value
+        return billed_run_seconds(run_stage_seconds(demands, spreads_on(cores), partitions))
 
     def worker_seconds(cores: int, seconds: float) -> float:
         return (cores / each + 1) * max(service_limits()["bounded.least_billed_seconds"], seconds)

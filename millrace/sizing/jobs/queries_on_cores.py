@@ -65,6 +65,8 @@ def job_spreads_cores_and_findings(
     demands: Sequence[QueryDemand],
     sources: Sequence[SourcePartitions],
     paid: int = 0,
+    *,
+    soonest: bool = True,
 ) -> tuple[list[CoreSpread], int, list[Finding]]:
     """Return the queries' distributions over the job's cores, and these.
 
@@ -74,6 +76,8 @@ def job_spreads_cores_and_findings(
         Partitions of each query.
     paid
         Cores of all its executors, which may be more than the queries need.
+    soonest
+        Whether the tasks of a bounded run that end soonest are tried too, whose search takes most of the time.
     """
     job = environment.jobs[name]
     short = [
@@ -101,17 +105,17 @@ def job_spreads_cores_and_findings(
     paid = max(cores, paid)
     if job.run_every is None:
         tasks = divide_into_tasks_or_none(batches, paid) or tasks
-    found = shared_spreads(demands, batches, tasks, paid)
+    found = shared_spreads(demands, batches, tasks, paid, load_headroom_factor(batches, tasks, paid))
     if job.run_every is not None:
         # As long as runs end in time, the shortest costs the least.
         partitions = [source.read_in_waves for source in sources]
         ways = [
-            shared_spreads(demands, batches, each, paid)
+            shared_spreads(demands, batches, each, paid, headroom)
             for each in (
-                tasks_that_end_soonest_or_none(batches, paid),
+                tasks_that_end_soonest_or_none(batches, paid) if soonest else None,
                 *parallel_and_sequential_run_tasks(batches, paid),
             )
-            if each is not None and load_headroom_factor(batches, each, paid) > 1
+            if each is not None and (headroom := load_headroom_factor(batches, each, paid)) > 1
         ]
         found = min((found, *ways), key=lambda each: sum(run_stage_seconds(demands, each, partitions)))
     return found, cores, []

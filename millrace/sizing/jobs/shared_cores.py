@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -99,8 +99,13 @@ def _fewest_tasks_on_own_cores(batch: LargestBatch, *, free: bool) -> BatchTasks
     )
     # Shards that are as full as AWS takes them are read in a whole part of the time: rounding must not decide.
     end = batch.room * (1 + 1e-9)
-    while shuffled.seconds >= end and shuffled.number <= batch.partitions:
-        shuffled = batch.divided_into(shuffled.number + 1, shuffled=True)
+    waves = math.floor(end * batch.evenly / batch.reading) if batch.reading else batch.partitions
+    if waves and shuffled.seconds >= end:
+        # In more waves partitions cannot deliver in time.
+        number = max(shuffled.number, math.ceil(batch.evenly / waves * (1 - 1e-12)))
+        shuffled = batch.divided_into(number, shuffled=True)
+        while shuffled.seconds >= end and shuffled.number <= batch.partitions:
+            shuffled = batch.divided_into(shuffled.number + 1, shuffled=True)
     possible = [each for each in (plain, shuffled) if each.seconds < end]
     return min(possible, key=lambda each: each.number, default=plain)
 
@@ -160,8 +165,9 @@ def divide_into_tasks_or_none(
     plain = [each.divided_into(each.partitions or 1) for each in batches]
     while True:
         found = []
+        waiting = _waiting_core_seconds(batches, plain)
         for place, (batch, tasks) in enumerate(zip(batches, plain, strict=True)):
-            most = _max_task_seconds(batch, _waiting_core_seconds(batches, plain, place), cores)
+            most = _max_task_seconds(batch, waiting[place], cores)
             if batch.partitions and not tasks.shuffled and tasks.seconds >= most and may[place]:
                 room = max(most, 1e-9)
                 more = math.floor(max(batch.work, batch.reading) / room) + 1
@@ -242,8 +248,7 @@ def load_headroom_factor(batches: Sequence[LargestBatch], tasks: Sequence[BatchT
     used = service_limits()["spark.sharing.share"] * cores
     ends = [
         (waiting - own.seconds) / used + own.seconds if used > 1 else waiting / used
-        for place, own in enumerate(tasks)
-        for waiting in (_waiting_core_seconds(batches, tasks, place),)
+        for own, waiting in zip(tasks, _waiting_core_seconds(batches, tasks), strict=True)
     ]
     return max(*found, min(each.room / end for each, end in zip(batches, ends, strict=True)), 0.0)
 
@@ -260,18 +265,25 @@ def _cores_for_all_tasks(batches: Sequence[LargestBatch], tasks: Sequence[BatchT
     return max(stages.values())
 
 
-def _waiting_core_seconds(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], place: int) -> float:
-    """Return the core-seconds that can be waiting when the tasks of a batch do."""
-    own, once, fired, aligned = batches[place], 0.0, 0.0, True
-    for number, (each, made) in enumerate(zip(batches, tasks, strict=True)):
-        if number != place and each.stage == own.stage:
-            # Between two triggers of this query others may have fired several times, and the first of theirs before.
-            once, fired = (
-                once + made.work,
-                fired + made.work * (1 + math.ceil(own.room / each.trigger - 1e-9)),
-            )
-            aligned &= each.trigger == own.trigger
-    return tasks[place].work + (once if aligned else fired)
+def _waiting_core_seconds(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks]) -> list[float]:
+    """Return the core-seconds that can be waiting when the tasks of each batch do."""
+    together: dict[int, float] = defaultdict(float)
+    triggers: dict[int, set[float]] = {}
+    for batch, made in zip(batches, tasks, strict=True):
+        together[batch.stage] += made.work
+        triggers.setdefault(batch.stage, set()).add(batch.trigger)
+    return [
+        together[own.stage]
+        if len(triggers[own.stage]) == 1
+        # Between two triggers of this query others may have fired several times, and the first of theirs before.
+        else tasks[place].work
+        + sum(
+            made.work * (1 + math.ceil(own.room / each.trigger - 1e-9))
+            for number, (each, made) in enumerate(zip(batches, tasks, strict=True))
+            if number != place and each.stage == own.stage
+        )
+        for place, own in enumerate(batches)
+    ]
 
 
 def _max_task_seconds(batch: LargestBatch, waiting: float, cores: int) -> float:
@@ -288,21 +300,24 @@ def _max_task_seconds(batch: LargestBatch, waiting: float, cores: int) -> float:
 
 
 def shared_spreads(
-    demands: Sequence[QueryDemand], batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int
+    demands: Sequence[QueryDemand],
+    batches: Sequence[LargestBatch],
+    tasks: Sequence[BatchTasks],
+    cores: int,
+    headroom: float,
 ) -> list[CoreSpread]:
     """Return the queries' shares of a number of cores: at the peak they use the same part of their times.
 
     A query's share is what it needs times the headroom of all, so limits and capacity follow as on cores of its own, also when all
     of them catch up together.
     """
-    more = load_headroom_factor(batches, tasks, cores)
     return [
         CoreSpread(
             cores=min(own.number, cores),
-            effective=demand.needed * more,
+            effective=demand.needed * headroom,
             repartition=own.number if own.shuffled else None,
             read_at_once=min(
-                float(own.number), float(batch.partitions), demand.partitions_to_read_in_one_wave * more
+                float(own.number), float(batch.partitions), demand.partitions_to_read_in_one_wave * headroom
             )
             if demand.work.hand_over
             else math.inf,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from millrace.config.document.problems import Path
 from millrace.sizing.plan_model import Inputs
@@ -71,8 +71,8 @@ class QueryDemand:
     fan_out: bool
     average: float
     speed: QuerySpeed
-    inputs: Callable[[], Inputs]
-    spares: Callable[[], Inputs]
+    inputs: Callable[[], Inputs] = field(compare=False)
+    spares: Callable[[], Inputs] = field(compare=False)
     again: float = 1.0
     part: float = 1.0
     partitions: int | None = None

@@ -357,6 +357,12 @@ def run_stage_seconds(
     return found
 
 
+def billed_run_seconds(stages: Sequence[float]) -> float:
+    """Return the seconds that are billed for a run with these seconds of its stages."""
+    begin, least = (service_limits()[limit] for limit in _BILLED)
+    return max(least, round(begin + sum(stages), 1))
+
+
 def run_plan_or_none(
     name: str,
     job: Job,
@@ -374,7 +380,7 @@ def run_plan_or_none(
     if job.run_every is None:
         return None
     known = service_limits()
-    begin, least = (known[limit] for limit in _BILLED)
+    begin = known[_BILLED[0]]
     # A batch takes a time in proportion to its records, so runs of any traffic with this average take as long together.
     to_land, to_derive = run_stage_seconds(demands, spreads, partitions)
     at_peak, derived_at_peak = run_stage_seconds(demands, spreads, partitions, peak=True)
@@ -394,7 +400,7 @@ def run_plan_or_none(
             inputs=lambda: (known.as_input("bounded.start_seconds"),),
         ),
         seconds=Figure(
-            max(least, round(begin + to_land + to_derive, 1)),
+            billed_run_seconds((to_land, to_derive)),
             "s",
             f"billed for a run at the average rate: {begin:g} s to start and end, {to_land:,.1f} s to land, {to_derive:,.1f} s to derive",
             assumed=True,

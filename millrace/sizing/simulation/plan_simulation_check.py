@@ -13,6 +13,7 @@ from millrace.config.model import Environment
 from millrace.config.units import format_duration
 from millrace.sizing.environment_with_plan_choices import environment_as_planned
 from millrace.sizing.plan_model import JobPlan, Plan
+from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.environment_demands import feasible_demands_of_job
 from millrace.sizing.queries.query_plan import outage_to_plan_for
 from millrace.sizing.simulation.cumulative_arrivals import Arrivals, Floats
@@ -40,6 +41,9 @@ WITHIN = 0.999
 
 LATER = 1.25
 """Factor of the planned catch-up time after which the backlog must be gone."""
+
+PLAYED_CATCH_UP = 2 * 3600.0
+"""Most planned seconds of a catch-up that is simulated: of one that takes longer, a shorter outage, as a backlog goes at a constant rate."""
 
 
 @dataclass(frozen=True)
@@ -224,21 +228,24 @@ def _backlogs_after_outage(environment: Environment, plan: Plan, job: JobPlan) -
     ]
     if not planned:
         return
-    longest = min(max(planned), DAY)
-    away, begin = outage_to_plan_for(environment.jobs[job.name]).total_seconds(), _settling_seconds(job) / 2
-    seconds = begin + away + LATER * longest + _settling_seconds(job)
+    outage = outage_to_plan_for(environment.jobs[job.name]).total_seconds()
+    away = outage * min(1.0, PLAYED_CATCH_UP / max(1.0, min(max(planned), DAY)))
+    begin = _settling_seconds(job) / 2
+    back = begin + away + service_limits()["scaling.worker_start_seconds"]
+    # Records also wait while the driver starts, whose time is not part of a plan's outage.
+    part = (back - begin) / outage
+    most = DAY * (back - begin) / (back - begin - away + outage)
+    due = {
+        name: back + min(LATER * query.catch_up_seconds.value * part, most) + query.trigger_seconds.value
+        for name, query in job.queries.items()
+        if query.catch_up_seconds is not None
+    }
+    seconds = max(due.values()) + _settling_seconds(job)
     arrivals = _peak_arrivals(environment, job.name, seconds)
-    sized = scenario_of_job(environment, plan, job.name, arrivals, outages=[Outage(begin, away)])
-    played = simulate(sized)
-    for name, query in job.queries.items():
-        if query.catch_up_seconds is None:
-            continue
+    played = simulate(scenario_of_job(environment, plan, job.name, arrivals, outages=[Outage(begin, away)]))
+    for name, latest in due.items():
         result = played.queries[name]
         usual = max(result.backlog[result.starts < begin], default=0.0)
-        back = begin + away + sized.driver_start
-        # Records also wait while the driver starts.
-        whole = query.catch_up_seconds.value * (away + sized.driver_start) / away
-        due = back + min(LATER * whole, DAY) + query.trigger_seconds.value
-        late = result.backlog[(result.starts > due) & (result.backlog > 1.1 * usual)]
+        late = result.backlog[(result.starts > latest) & (result.backlog > 1.1 * usual)]
         if len(late):
             yield name, float(max(late))

@@ -122,6 +122,36 @@ def with_cluster(rate: int, days: int, **keys: object) -> Environment:
     return Environment.model_validate({"name": "built", "project": "built", **document})
 
 
+def two_jobs_on_a_topic(tier: str, partitions: int | None) -> float:
+    """Dollars a month of a job with large state that reads a topic, and a bounded one; the plan chooses the partitions, or they are pinned."""
+    traffic = {"records_per_second": 14_813, "record_size": "1KiB", "basis": "measured"}
+    topic = {"kind": "kafka", "cluster": "main", "traffic": traffic, "partitions": partitions}
+    land = {"kind": "land", "source": "clicks", "schema": "pipelines/a.ddl"}
+    own = {"land": {**land, "table": "landed"}}
+    derive = {"kind": "derive", "source": "landed", "sink": {"kind": "iceberg", "table": "derived"}}
+    jobs = {
+        "often": {"engine": "emr", "latency": "15s", "queries": own, "memory": {"state": "100GiB"}},
+        "seldom": {
+            "engine": "emr",
+            "latency": "30m",
+            "run_every": "5m",
+            "memory": {"state": "100GiB"},
+            "queries": {"again": {**land, "table": "other"}, "derive": {**derive, "source": "other"}},
+        },
+    }
+    document = {"name": "built", "project": "built", "jobs": jobs, "streams": {"clicks": topic}}
+    document["kafka"] = {"main": {"kind": "msk", "tier": tier}}
+    return total_cost(plan(Environment.model_validate(document))).value
+
+
+@pytest.mark.parametrize("tier", ["standard", "express", "serverless"])
+def test_no_partitions_that_are_pinned_are_cheaper(tier: str) -> None:
+    """Brokers were left out of the search, so a topic got 27,000 partitions to spare a worker, and brokers for $25,000 a month."""
+    least = two_jobs_on_a_topic(tier, None)
+    for number in (1, 7, 30, 165, 1_000, 3_000):
+        assert two_jobs_on_a_topic(tier, number) >= least - 0.01, f"{number} partitions are cheaper"
+
+
 @pytest.mark.parametrize("rate", [10, 3_000, 30_000, 300_000])
 @pytest.mark.parametrize("days", [1, 7, 30])
 def test_a_tier_that_is_left_out_is_the_cheaper_one(rate: int, days: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from millrace.config import Environment, environment_names, load
 from millrace.sizing import plan
+from millrace.sizing.environment_with_plan_choices import environment_as_planned
 from millrace.sizing.simulation import (
     Arrivals,
     DynamicAllocation,
@@ -17,11 +19,13 @@ from millrace.sizing.simulation import (
     GlueAutoScaling,
     QueryLoad,
     Scenario,
+    plan_simulation_check,
     simulate,
 )
 from millrace.sizing.simulation.plan_scenario import scaling_policy_of_job, scenario_of_job, streams_of_job
 from millrace.sizing.simulation.plan_simulation_check import contradictions_of_plan
 from millrace.sizing.simulation.task_schedule import divide_stream
+from tests.unit.sizing.plan_relations import several
 from tests.unit.sizing.test_plan import built
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -128,3 +132,31 @@ def test_a_derived_query_follows_its_own_jobs_landing() -> None:
         environment, plan(environment), "bookings", at_peak(environment, "bookings", 600.0)
     )
     assert [query.source for query in made.queries[1:]] == ["land-bookings", "land-bookings"]
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_shorter_outage_tells_who_catches_up_late(monkeypatch: pytest.MonkeyPatch, *, late: bool) -> None:
+    """A catch-up of eight hours was judged after the simulation had ended, and played whole it takes long."""
+    rate = {"records_per_second_per_core": 1153, "batch_overhead": "768ms", "basis": "measured"}
+    document = several(
+        {"engine": "emr", "latency": "38909ms" if late else "36s", "rate": rate},
+        one={"records_per_second": 26.5, "record_size": "4KiB"},
+        two={"records_per_second": 5672.4, "record_size": "1KiB"},
+        three={"records_per_second": 845.6, "record_size": "4KiB"},
+    )
+    for name in ("one", "two"):
+        document["streams"][name]["mode"] = "on-demand"
+        sink = {"kind": "iceberg", "table": f"derived_{name}"}
+        derive = {"kind": "derive", "source": "landed_two", "sink": sink}
+        document["jobs"]["job"]["queries"][f"derive-{name}"] = derive
+    environment = Environment.model_validate(document)
+    sized = plan(environment)
+    environment = environment_as_planned(environment, sized)
+
+    def late_queries() -> set[str]:
+        played = plan_simulation_check.simulated_queries_of_job(environment, sized, sized.jobs["job"])
+        return {each.query for each in played if each.waiting}
+
+    shortened = late_queries()
+    monkeypatch.setattr(plan_simulation_check, "PLAYED_CATCH_UP", math.inf)
+    assert shortened == late_queries() == ({"land-one"} if late else set())
