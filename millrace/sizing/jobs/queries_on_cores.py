@@ -99,7 +99,8 @@ def job_spreads_cores_and_findings(
         return [], 0, short
     fewest = fewest_shared_cores(batches)
     cores = job.cores or fewest
-    tasks = divide_into_tasks_or_none(batches, cores)
+    # A run's tasks are those of the fewest cores, unless others end sooner: each writes a file.
+    tasks = divide_into_tasks_or_none(batches, cores if job.run_every is None else min(cores, fewest))
     if tasks is None:
         return [], cores, [_finding_of_too_few_cores(job, demands, fewest)]
     paid = max(cores, paid)

@@ -171,3 +171,18 @@ def test_a_simulated_run_derives_when_all_is_landed() -> None:
     assert len(derived) >= 8
     for start in derived:
         assert not any(begin < start < end for batches in landed for begin, end in batches)
+
+
+def test_pinned_cores_of_a_run_are_no_reason_for_more_files() -> None:
+    """With cores pinned at the plan's own, 23 tasks wrote what three read and wrote as soon: five cents of requests."""
+    rate = {"records_per_second_per_core": 14369, "batch_overhead": "3995ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": "5948590ms", "rate": rate, "memory": {"state": "100GiB"}}
+    document = several(
+        {**job, "run_every": "90m", "catch_up": {"outage": "15m", "within": "2h"}},
+        one={"records_per_second": 3.8, "peak_factor": 5, "record_size": "100B"},
+        two={"records_per_second": 1.0, "record_size": "1KiB"},
+    )
+    document["kafka"] = {"main": {"kind": "msk", "tier": "express"}}
+    document["streams"]["one"] |= {"kind": "kafka", "cluster": "main"}
+    del document["streams"]["one"]["mode"]
+    a_pin_changes_nothing(document)
