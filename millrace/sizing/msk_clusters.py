@@ -73,18 +73,23 @@ def replication_factor(environment: Environment, cluster: str) -> int:
 
 
 def cluster_load(
-    environment: Environment, cluster: str, partitions: Mapping[str, int], readers: Mapping[str, int]
+    environment: Environment,
+    cluster: str,
+    partitions: Mapping[str, int],
+    demands: Mapping[str, Sequence[QueryDemand]],
 ) -> ClusterLoad:
     """Return the sum of all topics of one cluster, including topics of others on it.
 
     Parameters
     ----------
-    partitions, readers
-        Number of them by stream.
+    partitions, demands
+        By stream: partitions, and demands of the queries that read it.
     """
     topics = {name: stream for name, stream in environment.streams.items() if stream.cluster_name == cluster}
     peaks = {name: t.traffic.peak_records_per_second * t.traffic.record_size for name, t in topics.items()}
     peak = sum(peaks.values())
+    # Queries that share a topic read it once, together.
+    readers = {name: round(sum(demand.part for demand in demands.get(name, ()))) for name in topics}
     return ClusterLoad(
         mib_in=peak / MIB,
         stored_gib=sum(
@@ -132,35 +137,8 @@ def possible_tiers(environment: Environment, name: str, prices: PriceTable) -> t
     return tuple(each for each in tiers if cluster.broker_type.startswith(_TYPE_PREFIX[each])) or tiers[:1]
 
 
-def cluster_plan_or_findings(
-    environment: Environment,
-    name: str,
-    cluster: MskCluster,
-    partitions: Mapping[str, int],
-    demands: Mapping[str, Sequence[QueryDemand]],
-    prices: PriceTable,
-) -> tuple[ClusterPlan | None, list[Finding]]:
-    """Size one MSK cluster of an environment.
-
-    Parameters
-    ----------
-    partitions, demands
-        By stream: partitions, and demands of the queries that read it.
-    """
-    # Queries that share a topic read it once, together.
-    readers = {each: round(sum(demand.part for demand in demands.get(each, ()))) for each in partitions}
-    load_ = cluster_load(environment, name, partitions, readers)
-    tiers = possible_tiers(environment, name, prices)
-    return cluster_plan_and_findings(name, cluster, load_, broker_zone_count(environment), prices, tiers)
-
-
 def cluster_plan_and_findings(
-    name: str,
-    cluster: MskCluster,
-    load_: ClusterLoad,
-    zone_count: int,
-    prices: PriceTable,
-    tiers: Sequence[Tier],
+    environment: Environment, name: str, cluster: MskCluster, load_: ClusterLoad, prices: PriceTable
 ) -> tuple[ClusterPlan | None, list[Finding]]:
     """Size one MSK cluster: the cheapest broker type that carries the load, of all tiers.
 
@@ -169,6 +147,7 @@ def cluster_plan_and_findings(
     tuple
         The plan, or ``None`` with the findings that prevent one.
     """
+    tiers, zone_count = possible_tiers(environment, name, prices), broker_zone_count(environment)
     each = [
         _tier_plan_and_findings(name, cluster.model_copy(update={"tier": tier}), load_, zone_count, prices)
         for tier in tiers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, MskCluster
@@ -11,7 +12,7 @@ from millrace.sizing.cost import stream_cost_items
 from millrace.sizing.jobs.job_plan import job_plan_and_findings
 from millrace.sizing.jobs.queries_on_cores import joined_source_partitions, largest_batches_on_shared_cores
 from millrace.sizing.jobs.shared_cores import LargestBatch
-from millrace.sizing.msk_clusters import cluster_plan_or_findings
+from millrace.sizing.msk_clusters import ClusterLoad, cluster_load, cluster_plan_and_findings
 from millrace.sizing.plan_model import Figure, JobPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand, demands_by_stream
@@ -60,6 +61,11 @@ class JobPlanner:
         self._planned: dict[tuple[str, tuple[int, ...]], Planned] = {}
         self._readers = demands_by_stream([each for own in self.demands.values() for each in own])
         self._cluster_usd: dict[tuple[str, int], float] = {}
+        self._loads: dict[str, ClusterLoad] = {}
+        self._topics: dict[str, list[str]] = {}
+        for name, stream in environment.streams.items():
+            if stream.cluster_name is not None:
+                self._topics.setdefault(stream.cluster_name, []).append(name)
 
     def source_partitions(
         self, demands: Iterable[QueryDemand], partitions: Mapping[str, int]
@@ -139,12 +145,12 @@ class JobPlanner:
         cluster = self.environment.kafka[name]
         if not isinstance(cluster, MskCluster) or cluster.existing is not None:
             return 0.0
-        streams = self.environment.streams.items()
-        key = name, sum(partitions[each] for each, stream in streams if stream.cluster_name == name)
+        key = name, sum(map(partitions.__getitem__, self._topics[name]))
         if key not in self._cluster_usd:
-            sized, _ = cluster_plan_or_findings(
-                self.environment, name, cluster, partitions, self._readers, self.prices
-            )
+            if name not in self._loads:
+                self._loads[name] = cluster_load(self.environment, name, partitions, self._readers)
+            load = replace(self._loads[name], partitions=key[1])
+            sized, _ = cluster_plan_and_findings(self.environment, name, cluster, load, self.prices)
             self._cluster_usd[key] = math.inf if sized is None else sum(line.usd for line in sized.cost)
         return self._cluster_usd[key]
 
