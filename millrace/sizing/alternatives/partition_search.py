@@ -84,41 +84,66 @@ def cheapest_partitions(
         if numbers or len(planner.demands[job]) > 1:
             by_job.setdefault(job, {})[name] = numbers
     for job, own in by_job.items():
-        if len(planner.demands[job]) > 1:
-            streams = [readings[name] for name in own]
-            shared = [
-                one
-                for demands in planner.by_driver[job].values()
-                for one in _candidates_for_shared_cores(planner, job, demands, streams, chosen)
-            ]
-            # The same partitions are planned once, and judged by their fewest cores.
-            shared.sort(key=lambda one: -one.cores)
-            different = {tuple(one.partitions.values()): one for one in shared}
-            starts = []
-            for candidate in _cheapest_candidates(planner, job, chosen, [*different.values()]):
-                fewer = {**chosen, **candidate.partitions}
-                for stream in streams:
-                    fewer[stream.name] = _fewest_partitions_that_cost_less(
-                        planner, job, stream, fewer, candidate.cores
-                    )
-                starts.append(fewer)
-        else:
-            costs = {
-                (name, number): planner.streams_usd(readings, [name], {**chosen, name: number})
-                for name, numbers in own.items()
-                for number in numbers.values()
-            }
-            combined = [
-                replace(each, usd=planner.streams_usd(readings, own, {**chosen, **each.partitions}))
-                for each in _combined_candidates(own, costs)
-            ]
-            found = _cheapest_candidates(planner, job, chosen, combined)
-            starts = [{**chosen, **candidate.partitions} for candidate in found]
-        starts = [_more_partitions_that_cost_less(planner, job, readings, own, each) for each in starts]
-        jobs = _jobs_that_read(job, readings, own)
-        usd = [round(planner.monthly_usd(jobs, readings, own, each), 6) for each in starts]
-        chosen = starts[usd.index(min(usd))]
+        chosen = _cheapest_partitions_of_job(planner, readings, job, own, chosen)
     return chosen
+
+
+def _cheapest_partitions_of_job(
+    planner: JobPlanner,
+    readings: Mapping[str, StreamWithReaders],
+    job: str,
+    own: Mapping[str, Mapping[int, int]],
+    chosen: dict[str, int],
+) -> dict[str, int]:
+    """Return partitions of all streams, of which those of one job cost the least together with it.
+
+    Parameters
+    ----------
+    own
+        Partitions of its streams by cores.
+    """
+    if len(planner.demands[job]) > 1:
+        streams = [readings[name] for name in own]
+        shared = [
+            one
+            for demands in planner.by_driver[job].values()
+            for one in _candidates_for_shared_cores(planner, job, demands, streams, chosen)
+        ]
+        # The same partitions are planned once, and judged by their fewest cores.
+        shared.sort(key=lambda one: -one.cores)
+        different = {tuple(one.partitions.values()): one for one in shared}
+        starts = []
+        for candidate in _cheapest_candidates(planner, job, chosen, [*different.values()]):
+            fewer = {**chosen, **candidate.partitions}
+            for stream in streams:
+                fewer[stream.name] = _fewest_partitions_that_cost_less(
+                    planner, job, stream, fewer, candidate.cores
+                )
+            starts.append(fewer)
+    else:
+        costs = {
+            (name, number): planner.streams_usd(readings, [name], {**chosen, name: number})
+            for name, numbers in own.items()
+            for number in numbers.values()
+        }
+        combined = [
+            replace(each, usd=planner.streams_usd(readings, own, {**chosen, **each.partitions}))
+            for each in _combined_candidates(own, costs)
+        ]
+        found = _cheapest_candidates(planner, job, chosen, combined)
+        starts = [{**chosen, **candidate.partitions} for candidate in found]
+    jobs = _jobs_that_read(job, readings, own)
+
+    def cost(partitions: dict[str, int]) -> float:
+        return round(planner.monthly_usd(jobs, readings, own, partitions), 6)
+
+    # From the cheapest, and from one that pins refuse: a pin may be of those to which the search leads.
+    refused = [each for each in starts if cost(each) == math.inf]
+    climbed = [
+        _more_partitions_that_cost_less(planner, job, readings, own, each)
+        for each in (min(starts, key=cost), *refused[:1])
+    ]
+    return min(climbed, key=cost)
 
 
 def _jobs_that_read(
@@ -218,7 +243,7 @@ def _fewest_between(
 def _most_that_more_partitions_save(planner: JobPlanner, job: str, chosen: Mapping[str, int]) -> float:
     """Return the most dollars a month by which a job may get cheaper: all of a bounded one, or what its workers cost beyond its cores.
 
-    Infinity if pins refuse these partitions: a pin may be of those to which the search leads.
+    Infinity if pins refuse these partitions.
     """
     sized, _ = planner.plan_or_findings(job, chosen)
     if sized is None:
