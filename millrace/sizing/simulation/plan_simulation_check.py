@@ -222,7 +222,7 @@ def _settling_seconds(job: JobPlan) -> float:
 
 
 def _backlogs_after_outage(environment: Environment, plan: Plan, job: JobPlan) -> Iterator[tuple[str, float]]:
-    """Yield queries that still have a backlog when they should have caught up, with its records."""
+    """Yield queries that still have a backlog when they should have caught up, with its records: of a part of an outage, in proportion."""
     planned = [
         query.catch_up_seconds.value for query in job.queries.values() if query.catch_up_seconds is not None
     ]
@@ -231,12 +231,13 @@ def _backlogs_after_outage(environment: Environment, plan: Plan, job: JobPlan) -
     outage = outage_to_plan_for(environment.jobs[job.name]).total_seconds()
     away = outage * min(1.0, PLAYED_CATCH_UP / max(1.0, min(max(planned), DAY)))
     begin = _settling_seconds(job) / 2
-    back = begin + away + service_limits()["scaling.worker_start_seconds"]
+    start = service_limits()["scaling.worker_start_seconds"]
     # Records also wait while the driver starts, whose time is not part of a plan's outage.
-    part = (back - begin) / outage
-    most = DAY * (back - begin) / (back - begin - away + outage)
+    back, played_part = begin + away + start, (away + start) / (outage + start)
     due = {
-        name: back + min(LATER * query.catch_up_seconds.value * part, most) + query.trigger_seconds.value
+        name: back
+        + played_part * min(LATER * query.catch_up_seconds.value * (1 + start / outage), DAY)
+        + query.trigger_seconds.value
         for name, query in job.queries.items()
         if query.catch_up_seconds is not None
     }
@@ -248,4 +249,4 @@ def _backlogs_after_outage(environment: Environment, plan: Plan, job: JobPlan) -
         usual = max(result.backlog[result.starts < begin], default=0.0)
         late = result.backlog[(result.starts > latest) & (result.backlog > 1.1 * usual)]
         if len(late):
-            yield name, float(max(late))
+            yield name, float(max(late)) / played_part
