@@ -122,11 +122,10 @@ class JobPlanner:
         streams: Iterable[str],
         partitions: Mapping[str, int],
     ) -> float:
-        """Return the dollars a month of jobs and of streams; infinity if pins do not allow it."""
+        """Return the dollars a month of jobs, streams and their clusters, without what rounding leaves; infinity if pins do not allow it."""
         planned = [self.plan_or_findings(job, partitions)[0] for job in jobs]
-        return self.streams_usd(readings, streams, partitions) + sum(
-            math.inf if sized is None else sum(line.usd for line in sized.cost) for sized in planned
-        )
+        usd = sum(math.inf if sized is None else sum(line.usd for line in sized.cost) for sized in planned)
+        return round(self.streams_usd(readings, streams, partitions) + usd, 6)
 
     def streams_usd(
         self,

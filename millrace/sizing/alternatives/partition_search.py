@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 from millrace.sizing.alternatives.job_planner import JobPlanner
@@ -104,11 +105,7 @@ def _cheapest_partitions_of_job(
         ]
         found = cheapest_candidates(planner, job, chosen, combined)
         starts = [{**chosen, **candidate.partitions} for candidate in found]
-    jobs = _jobs_that_read(job, readings, own)
-
-    def cost(partitions: dict[str, int]) -> float:
-        return round(planner.monthly_usd(jobs, readings, own, partitions), 6)
-
+    cost = partial(planner.monthly_usd, _jobs_that_read(job, readings, own), readings, own)
     # From the cheapest, and from one that pins refuse: a pin may be of those to which the search leads.
     refused = [each for each in starts if cost(each) == math.inf]
     climbed = [
@@ -140,7 +137,7 @@ def _more_partitions_that_cost_less(
     jobs = _jobs_that_read(job, readings, own)
 
     def cost(partitions: dict[str, int], streams: Collection[str] = own) -> float:
-        return round(planner.monthly_usd(jobs, readings, streams, partitions), 6)
+        return planner.monthly_usd(jobs, readings, streams, partitions)
 
     bounded = planner.environment.jobs[job].run_every is not None
     while (most := _most_that_more_partitions_save(planner, job, chosen)) > CENT:

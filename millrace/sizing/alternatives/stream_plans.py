@@ -130,7 +130,7 @@ def _refused_jobs_and_usd(
     jobs = [*planner.environment.jobs]
     able = [job for job in jobs if planner.monthly_usd([job], {}, (), partitions) < math.inf]
     streams = [name for job in able for name in _streams_decided_by_job(readings, job)]
-    return len(jobs) - len(able), round(planner.monthly_usd(able, readings, streams, partitions), 6)
+    return len(jobs) - len(able), planner.monthly_usd(able, readings, streams, partitions)
 
 
 def _streams_decided_by_job(readings: Mapping[str, StreamWithReaders], job: str) -> list[str]:
