@@ -14,6 +14,7 @@ from millrace.sizing.jobs.shared_cores import (
     fewest_shared_cores,
     largest_batch,
     load_headroom_factor,
+    load_headroom_factors,
     parallel_and_sequential_run_tasks,
     shared_spreads,
     tasks_that_end_soonest_or_none,
@@ -106,19 +107,21 @@ def job_spreads_cores_and_findings(
     paid = max(cores, paid)
     if job.run_every is None:
         tasks = divide_into_tasks_or_none(batches, paid) or tasks
-    found = shared_spreads(demands, batches, tasks, paid, load_headroom_factor(batches, tasks, paid))
-    if job.run_every is not None:
-        # As long as runs end in time, the shortest costs the least.
-        partitions = [source.read_in_waves for source in sources]
-        ways = [
-            shared_spreads(demands, batches, each, paid, headroom)
-            for each in (
-                tasks_that_end_soonest_or_none(batches, paid) if soonest else None,
-                *parallel_and_sequential_run_tasks(batches, paid),
-            )
-            if each is not None and (headroom := load_headroom_factor(batches, each, paid)) > 1
-        ]
-        found = min((found, *ways), key=lambda each: sum(run_stage_seconds(demands, each, partitions)))
+        headrooms = load_headroom_factors(batches, tasks, paid)
+        return shared_spreads(demands, batches, tasks, paid, headrooms), cores, []
+    # As long as runs end in time, the shortest costs the least.
+    partitions = [source.read_in_waves for source in sources]
+    ways = [
+        tasks,
+        tasks_that_end_soonest_or_none(batches, paid) if soonest else None,
+        *parallel_and_sequential_run_tasks(batches, paid),
+    ]
+    spreads = [
+        shared_spreads(demands, batches, each, paid, [headroom] * len(batches))
+        for each in ways
+        if each is not None and ((headroom := load_headroom_factor(batches, each, paid)) > 1 or each is tasks)
+    ]
+    found = min(spreads, key=lambda each: sum(run_stage_seconds(demands, each, partitions)))
     return found, cores, []
 
 

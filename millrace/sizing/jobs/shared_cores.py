@@ -242,15 +242,53 @@ def _cores_of_waves(batches: Sequence[LargestBatch], waves: int) -> int:
 
 def load_headroom_factor(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int) -> float:
     """Return how many times larger all batches could be at once on so many cores."""
-    found = []
-    if _cores_for_all_tasks(batches, tasks) <= cores:
-        found.append(min(each.room / own.seconds for each, own in zip(batches, tasks, strict=True)))
+    alone = _headroom_factors_on_own_cores(batches, tasks, cores)
+    together = zip(batches, *_shared_and_own_seconds(batches, tasks, cores), strict=True)
+    return max(min(alone), min(each.room / (shared + own) for each, shared, own in together))
+
+
+def load_headroom_factors(
+    batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int
+) -> list[float]:
+    """Return how many times larger each batch could be while all others are as much larger as they could be.
+
+    What is to spare is divided by the roots of the batches' work: in proportion to it, a small query beside large ones would be
+    limited to hardly more than what arrives, and take a day to catch up.
+    """
+    together = load_headroom_factor(batches, tasks, cores)
+    alone = _headroom_factors_on_own_cores(batches, tasks, cores)
+    if min(alone) >= together:
+        return alone
+    found = [together] * len(batches)
+    if together <= 1 or len({(each.trigger, each.stage) for each in batches}) > 1:
+        return found
+    # All of them wait for the same work, whose sum stays.
+    waits = zip(batches, *_shared_and_own_seconds(batches, tasks, cores), strict=True)
+    most = [(each.room - together * shared) / own if own else math.inf for each, shared, own in waits]
+    roots = [math.sqrt(own.work) for own in tasks]
+    spare, rest = (together - 1) * sum(own.work for own in tasks), sum(roots)
+    for place in sorted(range(len(batches)), key=lambda place: (most[place] - 1) * roots[place]):
+        more = min(spare * roots[place] / rest, (most[place] - 1) * tasks[place].work)
+        found[place] = 1 + more / tasks[place].work
+        spare, rest = spare - more, rest - roots[place]
+    return found
+
+
+def _headroom_factors_on_own_cores(
+    batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int
+) -> list[float]:
+    """Return how many times larger each batch could be if each task has its own core; 0 where they are too few."""
+    enough = _cores_for_all_tasks(batches, tasks) <= cores
+    return [enough * each.room / own.seconds for each, own in zip(batches, tasks, strict=True)]
+
+
+def _shared_and_own_seconds(
+    batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int
+) -> tuple[list[float], list[float]]:
+    """Return the seconds in which all cores do the work that can be waiting with each batch, and those that its last task adds."""
     used = service_limits()["spark.sharing.share"] * cores
-    ends = [
-        (waiting - own.seconds) / used + own.seconds if used > 1 else waiting / used
-        for own, waiting in zip(tasks, _waiting_core_seconds(batches, tasks), strict=True)
-    ]
-    return max(*found, min(each.room / end for each, end in zip(batches, ends, strict=True)), 0.0)
+    shared = [waiting / used for waiting in _waiting_core_seconds(batches, tasks)]
+    return shared, [own.seconds * max(0.0, 1 - 1 / used) for own in tasks]
 
 
 def _can_divide_by_batch(free: Sequence[bool], batches: Sequence[LargestBatch]) -> Sequence[bool]:
@@ -304,12 +342,12 @@ def shared_spreads(
     batches: Sequence[LargestBatch],
     tasks: Sequence[BatchTasks],
     cores: int,
-    headroom: float,
+    headrooms: Sequence[float],
 ) -> list[CoreSpread]:
-    """Return the queries' shares of a number of cores: at the peak they use the same part of their times.
+    """Return the queries' shares of a number of cores.
 
-    A query's share is what it needs times the headroom of all, so limits and capacity follow as on cores of its own, also when all
-    of them catch up together.
+    A query's share is what it needs times its headroom, so limits and capacity follow as on cores of its own, also when all of them
+    catch up together.
     """
     return [
         CoreSpread(
@@ -322,5 +360,5 @@ def shared_spreads(
             if demand.work.hand_over
             else math.inf,
         )
-        for demand, batch, own in zip(demands, batches, tasks, strict=True)
+        for demand, batch, own, headroom in zip(demands, batches, tasks, headrooms, strict=True)
     ]

@@ -168,7 +168,15 @@ def query_plan_and_findings(
             f"{demand.number_key_prefix}.cores",
         ),
     )
-    again = None if batch is None else _catch_up_figure(demand, job, trigger.value, batch.value, spread_)
+    again = None
+    if batch is not None:
+        # What the partitions' limits are together may be less, as each is a whole number.
+        limit, key = (
+            (batch.value, "records_per_batch")
+            if shard is None
+            else (shard.value * source.partitions, "records_per_partition")
+        )
+        again = _catch_up_figure(demand, job, trigger.value, limit, spread_, key)
     return QueryPlan(demand.query, trigger, latency, batch, shard, repartition, cores, took, again), problems
 
 
@@ -208,7 +216,7 @@ def cores_needed_by_query(environment: Environment, job: Job, demand: QueryDeman
 
 
 def _catch_up_figure(
-    demand: QueryDemand, job: Job, trigger: float, limit: int, spread_: CoreSpread
+    demand: QueryDemand, job: Job, trigger: float, limit: int, spread_: CoreSpread, limit_key: str
 ) -> Figure[float]:
     """Return λR / (μ − λ), with the capacity μ(L) = L / max(T, D(L)) of full batches."""
     outage = outage_to_plan_for(job)
@@ -224,7 +232,7 @@ def _catch_up_figure(
         f"{capacity:,.0f} records/s{bound} are taken while {demand.work.rate:,.0f} arrive"
     )
     seconds = waiting / rate if rate > 0 else math.inf
-    numbers = ("trigger_seconds", "records_per_batch", "cores")
+    numbers = ("trigger_seconds", limit_key, "cores")
     return Figure(
         round(seconds, 1),
         "s",
