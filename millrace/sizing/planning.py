@@ -16,8 +16,9 @@ from millrace.sizing.alternatives import other_engines_and_services
 from millrace.sizing.alternatives.choose_runs_and_stream_modes import environment_with_cheapest_choices
 from millrace.sizing.alternatives.doubtful_plan_inputs import doubtful_input_lines
 from millrace.sizing.alternatives.job_planner import JobPlanner, PlansMade
+from millrace.sizing.alternatives.partition_candidates import least_runs_usd
 from millrace.sizing.alternatives.remedies import findings_with_remedies
-from millrace.sizing.alternatives.stream_plans import stream_plans_and_findings
+from millrace.sizing.alternatives.stream_plans import least_streams_usd, stream_plans_and_findings
 from millrace.sizing.costs.endpoints_or_nat_gateways import (
     dns_firewall_cost_items,
     jobs_in_vpc,
@@ -64,6 +65,7 @@ def plan(environment: Environment) -> Plan:
         environment,
         table,
         lambda other: _monthly_usd_or_none(other, table, made),
+        lambda other: _least_monthly_usd(other, table),
         lambda other: _is_confirmed_by_simulation(other, table, made),
     )
     return _plan_with_choices_made(environment, table, made)
@@ -142,6 +144,15 @@ def _monthly_usd_or_none(environment: Environment, table: PriceTable, made: Plan
     if sized is None:
         return None
     return sum(line.usd for section in sized[1:] for each in section.values() for line in each.cost)
+
+
+def _least_monthly_usd(environment: Environment, table: PriceTable) -> float:
+    """Return dollars a month below which streams, clusters and jobs of no plan are: the fewest partitions, and cores that are never idle."""
+    demands, problems = query_demands_and_findings(environment, tuple(environment.jobs))
+    if problems:
+        return 0.0
+    planner = JobPlanner(environment, demands, table, {})
+    return least_streams_usd(planner, demands) + sum(least_runs_usd(planner, job) for job in environment.jobs)
 
 
 _Sized = tuple[list[QueryDemand], dict[str, StreamPlan], dict[str, ClusterPlan], dict[str, JobPlan]]

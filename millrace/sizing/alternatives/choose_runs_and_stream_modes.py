@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from heapq import heapify, heappop, heappush
 from typing import TypeVar
 
 from millrace.config.model import Environment, KinesisStream
@@ -26,12 +27,15 @@ _PERIODS = tuple(
 Cost = Callable[[Environment], float | None]
 """Function that sizes an environment and returns its dollars a month; None if it cannot be planned."""
 
+Least = Callable[[Environment], float]
+"""Function that returns dollars a month below which no plan of an environment is, without a search."""
+
 Keeps = Callable[[Environment], bool]
 """Function that simulates the plan of an environment and returns whether it keeps every SLA."""
 
 
 def environment_with_cheapest_choices(
-    environment: Environment, prices: PriceTable, cost: Cost, keeps: Keeps
+    environment: Environment, prices: PriceTable, cost: Cost, least: Least, keeps: Keeps
 ) -> Environment:
     """Return the environment with the cheapest value of what the file leaves to the plan.
 
@@ -44,7 +48,7 @@ def environment_with_cheapest_choices(
         if job.run_every is None and job.run in ("bounded", "auto") and bounded is not False:
             able = [each for each in _PERIODS if start < each < job.latency - start]
             path = ("jobs", "run_every", name)
-            found = _cheapest_value_or_none(environment, path, able, cost, keeps, always=not bounded)
+            found = _cheapest_value_or_none(environment, path, able, cost, least, keeps, always=not bounded)
             # The shortest period's plan says why none is possible.
             if period := found or (_PERIODS[0] if bounded else None):
                 environment = environment_with_choices(environment, "jobs", "run_every", {name: period})
@@ -54,7 +58,7 @@ def environment_with_cheapest_choices(
             mode = environment.deployed_sizes.modes.get(name)
             if mode is None and _is_on_demand_cheaper_and_enough(environment, name, stream, prices):
                 mode = _cheapest_value_or_none(
-                    environment, ("streams", "mode", name), ("on-demand",), cost, keeps
+                    environment, ("streams", "mode", name), ("on-demand",), cost, least, keeps
                 )
             if mode is not None:
                 environment = environment_with_choices(environment, "streams", "mode", {name: mode})
@@ -66,25 +70,36 @@ def _cheapest_value_or_none(
     path: tuple[str, str, str],
     values: Iterable[V],
     cost: Cost,
+    least: Least,
     keeps: Keeps,
     *,
     always: bool = True,
 ) -> V | None:
-    """Return the value that keeps the SLA at the least cost; None if, with ``always``, the key's default costs no more."""
+    """Return the value that keeps the SLA at the least cost; None if, with ``always``, the key's default costs no more.
+
+    Values are planned in the order of the least that they may cost, until the cheapest planned one costs no more than that of the rest.
+    """
     section, key, name = path
     part = connected_part_of_environment(environment, (section, name))
-    usd = {
-        value: found
+    changed = [
+        (value, other)
         for value in values
-        for changed in (environment_with_choices(part, section, key, {name: value}),)
-        if not any(bounded_run_findings(changed)) and (found := cost(changed)) is not None
-    }
-    default = cost(part) if always and usd else None
+        for other in (environment_with_choices(part, section, key, {name: value}),)
+        if not any(bounded_run_findings(other))
+    ]
+    default = cost(part) if always and changed else None
     # Of equal ones the first: the shortest period, whose records are the youngest.
-    for value in sorted(usd, key=lambda each: round(usd[each], 2)):
-        if default is not None and default <= usd[value] + CENT:
+    waiting = [(round(least(other), 2), number, False) for number, (_, other) in enumerate(changed)]
+    heapify(waiting)
+    while waiting:
+        usd, number, planned = heappop(waiting)
+        value, other = changed[number]
+        if default is not None and default <= usd + CENT:
             return None
-        if keeps(environment_with_choices(part, section, key, {name: value})):
+        if not planned:
+            if (found := cost(other)) is not None:
+                heappush(waiting, (round(found, 2), number, True))
+        elif keeps(other):
             return value
     return None
 

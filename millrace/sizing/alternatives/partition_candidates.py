@@ -11,7 +11,9 @@ from typing import TypeVar
 from millrace.sizing.alternatives.job_planner import JobPlanner
 from millrace.sizing.cost import CENT, HOURS
 from millrace.sizing.jobs.shared_cores import LargestBatch, divide_into_tasks_or_none, fewest_shared_cores
+from millrace.sizing.jobs.usage_costs import stored_usd
 from millrace.sizing.jobs.worker_choices import worker_usd_hour
+from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.shards_and_partitions import StreamWithReaders
 
@@ -60,7 +62,7 @@ def candidates_for_shared_cores(
     Each stream gets what its traffic needs, or so many that no batch is shuffled.
     """
     streams = {each.name: each for each in readings}
-    best, paid = math.inf, 0
+    best, cheapest = math.inf, dict(chosen)
     for least in _wave_partition_choices(planner, demands, readings, chosen):
         batches = planner.largest_batches(demands, {**chosen, **least})
         free = tuple(demand.lands and set(demand.streams) <= set(least) for demand in demands)
@@ -70,8 +72,10 @@ def candidates_for_shared_cores(
         for cores in range(fewest_shared_cores(batches, free=free), most + 1):
             workers = least_workers_usd(planner, job, cores)
             # More cores never cost less, unless the workers that hold the batches have them anyway.
-            if lowest + workers > best + CENT and cores > paid:
-                break
+            if lowest + workers > best + CENT:
+                sized, _ = planner.plan_or_findings(job, cheapest)
+                if sized is None or cores > sized.cores.value:
+                    break
             for may in _choices_of_batches_to_divide(batches, cores, free):
                 tasks = divide_into_tasks_or_none(batches, cores, free=may)
                 if tasks is None:
@@ -82,8 +86,7 @@ def candidates_for_shared_cores(
                         number[name] = max(number[name], math.ceil(own.number * part - 1e-9))
                 usd = planner.streams_usd(streams, number, {**chosen, **number})
                 if usd + workers < best - CENT:
-                    best, sized = usd + workers, planner.plan_or_findings(job, {**chosen, **number})[0]
-                    paid = sized.cores.value if sized else 0
+                    best, cheapest = usd + workers, {**chosen, **number}
                 yield PartitionCandidate(cores, usd, number)
 
 
@@ -180,6 +183,22 @@ def cheapest_candidates(
             refused.append(each)
     cheapest = [each for *_, each in sorted(found)] or [candidates[0]]
     return [*cheapest[:_LOWERED], *refused[:_LOWERED]]
+
+
+def least_runs_usd(planner: JobPlanner, job: str) -> float:
+    """Return dollars a month below which no bounded runs of a job are: one executor, and cores without an idle second; 0 for other jobs."""
+    settings, demands, known = planner.environment.jobs[job], planner.demands[job], service_limits()
+    if settings.run_every is None:
+        return 0.0
+    # Batches of all queries begin together.
+    billed = known["bounded.billed_start_seconds"] + max(each.work.overhead for each in demands)
+    started = 2 * max(known["bounded.least_billed_seconds"], billed) / settings.run_every.total_seconds()
+    busy = sum(each.average * each.work.rate * each.work.per_record for each in demands)
+    workers = min(
+        (started + busy / each.tasks) * HOURS * worker_usd_hour(each.hourly_bill_items, planner.prices)
+        for each in type(settings).possible_workers(settings, lambda *_: 0.0)
+    )
+    return workers + stored_usd(planner.environment, settings, demands, planner.prices)
 
 
 def least_workers_usd(planner: JobPlanner, job: str, cores: int) -> float:

@@ -29,17 +29,7 @@ def stream_plans_and_findings(
 ) -> tuple[dict[str, StreamPlan], list[Finding]]:
     """Return the plan of each stream with the partitions that cost the least together with all jobs, and what prevents it."""
     found, problems = {}, []
-    environment, by_stream = planner.environment, demands_by_stream(demands)
-    readings = {}
-    for name, stream in environment.streams.items():
-        readers = by_stream.get(name, [])
-        pinned = (
-            bool(readers)
-            and environment.jobs[StreamWithReaders(name, stream, readers).main_reader.job].cores is not None
-        )
-        readings[name] = StreamWithReaders(
-            name, stream, readers, 0.0 if pinned else environment.partition_buffer
-        )
+    environment, readings = planner.environment, _streams_with_readers(planner, demands)
     planner.least = {name: each.partitions_for_traffic for name, each in readings.items()}
     given = {
         name: partitions_figure_and_finding(each, None)[0].value
@@ -75,6 +65,33 @@ def stream_plans_and_findings(
             ),
         )
     return found, problems
+
+
+def least_streams_usd(planner: JobPlanner, demands: list[QueryDemand]) -> float:
+    """Return the dollars a month of all streams and clusters with the fewest partitions that their traffic allows."""
+    readings = _streams_with_readers(planner, demands)
+    fewest = {
+        name: each.fewest_with_spare(one_wave=False)
+        if each.is_left_to_plan
+        else partitions_figure_and_finding(each, None)[0].value
+        for name, each in readings.items()
+    }
+    return planner.streams_usd(readings, readings, fewest)
+
+
+def _streams_with_readers(planner: JobPlanner, demands: list[QueryDemand]) -> dict[str, StreamWithReaders]:
+    environment, by_stream = planner.environment, demands_by_stream(demands)
+    readings = {}
+    for name, stream in environment.streams.items():
+        readers = by_stream.get(name, [])
+        pinned = (
+            bool(readers)
+            and environment.jobs[StreamWithReaders(name, stream, readers).main_reader.job].cores is not None
+        )
+        readings[name] = StreamWithReaders(
+            name, stream, readers, 0.0 if pinned else environment.partition_buffer
+        )
+    return readings
 
 
 def _partitions_with_and_without_pins(

@@ -30,8 +30,8 @@ def usage_cost_items(
         Distributions of its queries over their cores.
     """
     known = service_limits()
-    batches = landed = derived = rewritten = 0.0
-    days, guess = replaced_file_days(environment), False
+    batches, days = 0.0, replaced_file_days(environment)
+    landed, derived, rewritten = _stored_gb(environment, job, demands)
     puts = SECONDS / known["usage.lease_seconds"]
     for demand, spread in zip(demands, spreads, strict=True):
         apart = _mean_seconds_between_batches(demand, queries[demand.query].trigger_seconds.value, spread)
@@ -40,15 +40,14 @@ def usage_cost_items(
         # Each task with records writes its own file.
         records = demand.work.rate * demand.average * apart
         puts += each * (known["usage.requests_per_batch"] + min(float(spread.cores), max(1.0, records)))
-        query = job.queries[demand.query]
-        added = gb_added_per_second(environment, query, demand) * SECONDS
-        if isinstance(query, LandingQueryBase):
-            landed += added
-        else:
-            derived += added
-            # The number of rows is an assumption only with a transform.
-            guess |= added > 0 and any(each.transform is not None for each in query.sinks_by_place.values())
-        rewritten += gb_added_per_second(environment, query, demand, iceberg=True) * 86_400 * days
+    # The number of rows is an assumption only with a transform.
+    guess = any(
+        gb_added_per_second(environment, query, demand) > 0
+        for demand in demands
+        for query in (job.queries[demand.query],)
+        if not isinstance(query, LandingQueryBase)
+        and any(each.transform is not None for each in query.sinks_by_place.values())
+    )
     assumed = any(demand.assumed for demand in demands)
     triggers = tuple(f"{demand.number_key_prefix}.trigger_seconds" for demand in demands)
     # Batches within this time share a call; a query whose batches are further apart has a call for each.
@@ -97,6 +96,29 @@ def usage_cost_items(
             cost_item("S3 past states", rewritten, "s3.gb_month", prices, why, assumed=assumed or guess)
         )
     return (*stored, *lines)
+
+
+def stored_usd(
+    environment: Environment, job: Job, demands: Sequence[QueryDemand], prices: PriceTable
+) -> float:
+    """Return the dollars a month of what a job stores, whatever its size."""
+    return sum(_stored_gb(environment, job, demands)) * prices.usd("s3.gb_month")
+
+
+def _stored_gb(
+    environment: Environment, job: Job, demands: Sequence[QueryDemand]
+) -> tuple[float, float, float]:
+    """Return the gigabytes that a month lands and derives, and those that compaction replaced and that are kept."""
+    landed = derived = rewritten = 0.0
+    for demand in demands:
+        query = job.queries[demand.query]
+        added = gb_added_per_second(environment, query, demand) * SECONDS
+        if isinstance(query, LandingQueryBase):
+            landed += added
+        else:
+            derived += added
+        rewritten += gb_added_per_second(environment, query, demand, iceberg=True) * 86_400
+    return landed, derived, rewritten * replaced_file_days(environment)
 
 
 def _mean_seconds_between_batches(demand: QueryDemand, trigger: float, spread: CoreSpread) -> float:

@@ -10,7 +10,10 @@ from millrace.config import Environment
 from millrace.config.aws.deployed_sizes_to_keep import DeployedCluster, DeployedSizes
 from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import Plan, plan, total_cost
-from tests.unit.sizing.random_environments import milliseconds
+from millrace.sizing.cost import CENT
+from millrace.sizing.simulation.plan_simulation_check import contradictions_of_plan
+from tests.unit.sizing.plan_relations import sized
+from tests.unit.sizing.random_environments import Document, documents, milliseconds
 
 
 @st.composite
@@ -150,6 +153,25 @@ def test_no_partitions_that_are_pinned_are_cheaper(tier: str) -> None:
     least = two_jobs_on_a_topic(tier, None)
     for number in (1, 7, 30, 165, 1_000, 3_000):
         assert two_jobs_on_a_topic(tier, number) >= least - 0.01, f"{number} partitions are cheaper"
+
+
+@settings(max_examples=12, phases=(Phase.explicit, Phase.generate))
+@given(documents(), st.sampled_from([600.0, 3600.0, 14_400.0]))
+def test_no_stated_period_of_runs_is_cheaper(document: Document, sla: float) -> None:
+    """Periods that cannot be the cheapest are not planned."""
+    (name, job), *_ = document["jobs"].items()
+    job.pop("run_every", None)
+    document = {**document, "jobs": {name: {**job, "latency": f"{sla}s", "run": "auto"}}}
+    environment, found = sized(document)
+    if found is None:
+        return
+    for minutes in (5, 10, 15, 20, 30, 45, 60, 90, 120):
+        stated = {**job, "latency": f"{sla}s", "run_every": f"{minutes}m"}
+        environment, other = (
+            sized({**document, "jobs": {name: stated}}) if 60 * minutes < sla else (environment, None)
+        )
+        if other is not None and total_cost(other).value < total_cost(found).value - 2 * CENT:
+            assert list(contradictions_of_plan(environment, other)), f"{minutes} minutes"
 
 
 @pytest.mark.parametrize("rate", [10, 3_000, 30_000, 300_000])
