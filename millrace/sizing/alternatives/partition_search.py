@@ -140,6 +140,7 @@ def _more_partitions_that_cost_less(
         return planner.monthly_usd(jobs, readings, streams, partitions)
 
     bounded = planner.environment.jobs[job].run_every is not None
+    reach = 0
     while (most := _most_that_more_partitions_save(planner, job, chosen)) > CENT:
         now = planner.streams_usd(readings, own, chosen)
 
@@ -148,7 +149,10 @@ def _more_partitions_that_cost_less(
 
         raised = _streams_to_raise(planner, job, own, chosen)
         steps = [
-            {**chosen, **{name: chosen[name] + more for name in names}} for more in _STEPS for names in raised
+            {**chosen, **{name: chosen[name] + more for name in names}}
+            # Of one that goes too far, fewer that cost no more are taken.
+            for more in (*_STEPS, *([2 * max(reach, *_STEPS)] if bounded else []))
+            for names in raised
         ]
         if bounded:
             steps += _as_many_as_cores(planner, job, own, chosen)
@@ -161,7 +165,8 @@ def _more_partitions_that_cost_less(
         best = min(filter(may_cost_less, steps), key=cost, default=chosen)
         if cost(best) >= cost(chosen) - CENT:
             break
-        chosen = _fewest_between(chosen, best, own, cost) if bounded else best
+        before, chosen = chosen, _fewest_between(chosen, best, own, cost) if bounded else best
+        reach = max(chosen[name] - before[name] for name in own)
     return chosen
 
 

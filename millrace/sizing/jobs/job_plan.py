@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import NamedTuple
 
 from millrace.config.document.problems import Finding
@@ -81,8 +80,8 @@ def job_plan_and_findings(
     bounded = made.run is not None and job.cores is None
     if made.run is not None or (len(demands) > 1 and paid > number):
 
-        def spreads_on(paid: int, *, soonest: bool = True) -> list[CoreSpread]:
-            return job_spreads_cores_and_findings(environment, name, demands, read, paid, soonest=soonest)[0]
+        def spreads_on(paid: int) -> list[CoreSpread]:
+            return job_spreads_cores_and_findings(environment, name, demands, read, paid)[0]
 
         def sized_on(paid: int) -> _QueriesAndWorkers:
             asked = paid if bounded or job.max_workers is None else number
@@ -95,7 +94,7 @@ def job_plan_and_findings(
         if bounded:
             # More executors share the driver's cost, but each is billed for the start. As many as are pinned may be of any size.
             found = (
-                cores_of_cheapest_runs(paid, each, partial(spreads_on, soonest=False), demands, read)
+                cores_of_cheapest_runs(paid, each, spreads_on, demands, read)
                 if job.max_workers is None
                 else {tasks * (job.max_workers - 1) for tasks in own_worker_sizes(job)}
             )

@@ -13,11 +13,10 @@ from millrace.sizing.jobs.shared_cores import (
     divide_into_tasks_or_none,
     fewest_shared_cores,
     largest_batch,
-    load_headroom_factor,
     load_headroom_factors,
-    parallel_and_sequential_run_tasks,
+    run_tasks_at_once_or_none,
+    sequential_run_tasks,
     shared_spreads,
-    tasks_that_end_soonest_or_none,
 )
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
@@ -66,8 +65,6 @@ def job_spreads_cores_and_findings(
     demands: Sequence[QueryDemand],
     sources: Sequence[SourcePartitions],
     paid: int = 0,
-    *,
-    soonest: bool = True,
 ) -> tuple[list[CoreSpread], int, list[Finding]]:
     """Return the queries' distributions over the job's cores, and these.
 
@@ -77,8 +74,6 @@ def job_spreads_cores_and_findings(
         Partitions of each query.
     paid
         Cores of all its executors, which may be more than the queries need.
-    soonest
-        Whether the tasks of a bounded run that end soonest are tried too, whose search takes most of the time.
     """
     job = environment.jobs[name]
     short = [
@@ -113,13 +108,14 @@ def job_spreads_cores_and_findings(
     partitions = [source.read_in_waves for source in sources]
     ways = [
         tasks,
-        tasks_that_end_soonest_or_none(batches, paid) if soonest else None,
-        *parallel_and_sequential_run_tasks(batches, paid),
+        run_tasks_at_once_or_none(batches, paid),
+        sequential_run_tasks(batches, paid),
     ]
     spreads = [
-        shared_spreads(demands, batches, each, paid, [headroom] * len(batches))
+        shared_spreads(demands, batches, each, paid, headrooms)
         for each in ways
-        if each is not None and ((headroom := load_headroom_factor(batches, each, paid)) > 1 or each is tasks)
+        if each is not None
+        and (min(headrooms := load_headroom_factors(batches, each, paid, bounded=True)) > 1 or each is tasks)
     ]
     found = min(spreads, key=lambda each: sum(run_stage_seconds(demands, each, partitions)))
     return found, cores, []

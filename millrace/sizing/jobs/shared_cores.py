@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from millrace.sizing.prices_and_limits import service_limits
@@ -18,7 +18,10 @@ _REMEMBERED = 4096
 
 
 _STEPS = 32
-"""Steps of a time in which batches end, up to twice as much."""
+"""Steps of a time in which tasks end, up to twice as much."""
+
+_DOUBLINGS = 30
+"""How often the time of a run is doubled at most."""
 
 
 @dataclass(frozen=True)
@@ -187,57 +190,59 @@ def divide_into_tasks_or_none(
             return tuple(found)
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def tasks_that_end_soonest_or_none(
-    batches: tuple[LargestBatch, ...], cores: int
-) -> tuple[BatchTasks, ...] | None:
-    """Return the tasks of batches that end as soon as a number of cores allows, about; None if not in their time.
+def run_tasks_at_once_or_none(batches: Sequence[LargestBatch], cores: int) -> list[BatchTasks] | None:
+    """Return the tasks of a bounded run's batches that end soonest with a core for each, about; None if the batches are more.
 
-    Whatever that time is, the same are found, so more of it makes no run longer.
+    A batch with fewer tasks than partitions is shuffled, and each task reads several of them, one after the other.
     """
-    least = max(sum(each.work for each in batches if each.stage == stage) for stage in (0, 1)) / cores
-    found = None
+    found: dict[int, BatchTasks] = {}
+    for stage in dict.fromkeys(each.stage for each in batches):
+        own = [place for place, each in enumerate(batches) if each.stage == stage]
+        if len(own) > cores:
+            return None
+        least = max(
+            sum(batches[place].work for place in own) / cores,
+            *(batches[place].reading / max(1.0, batches[place].evenly) for place in own),
+        )
+        longer = bisect_left(
+            range(_DOUBLINGS * _STEPS),
+            True,
+            key=lambda step: (
+                sum(_fewest_run_tasks(batches[place], least * 2 ** (step / _STEPS))[0] for place in own)
+                <= cores
+            ),
+        )
+        for place in own:
+            number, shuffled = _fewest_run_tasks(batches[place], least * 2 ** (longer / _STEPS))
+            found[place] = batches[place].divided_into(number, shuffled=shuffled)
+    return [found[place] for place in range(len(batches))]
 
-    def ends_within(seconds: float) -> bool:
-        nonlocal found
-        if any(seconds > each.room for each in batches):
-            return True
-        sooner = tuple(replace(each, room=seconds) for each in batches)
-        made = divide_into_tasks_or_none(sooner, cores)
-        found = made or found
-        return made is not None
 
-    while not ends_within(least):
-        least *= 2
-    bisect_left(range(_STEPS), True, key=lambda step: ends_within(least / 2 * (1 + step / _STEPS)))
-    return found or divide_into_tasks_or_none(batches, cores)
+def _fewest_run_tasks(batch: LargestBatch, seconds: float) -> tuple[int, bool]:
+    """Return the fewest tasks of at most so many seconds, each with its own core, and whether they are shuffled."""
+    if not batch.partitions:
+        return math.ceil(batch.work / seconds), False
+    extra = 1 + service_limits()["spark.repartition.overhead"]
+    waves = math.floor(seconds * batch.evenly / batch.reading * (1 + 1e-9)) if batch.reading else math.inf
+    number = max(
+        math.ceil(batch.work * extra / seconds),
+        math.ceil(batch.evenly / min(batch.partitions, max(1, waves))),
+    )
+    if number >= batch.partitions and max(batch.work, batch.reading) <= seconds * batch.evenly:
+        return batch.partitions, False
+    return number, True
 
 
-def parallel_and_sequential_run_tasks(
-    batches: Sequence[LargestBatch], cores: int
-) -> tuple[list[BatchTasks], list[BatchTasks]]:
-    """Return the tasks of a bounded run's batches with a core for each, and those that end soonest one batch after the other.
-
-    With fewer cores than partitions, each task reads as many partitions as there are waves, one after the other.
-    """
+def sequential_run_tasks(batches: Sequence[LargestBatch], cores: int) -> list[BatchTasks]:
+    """Return the tasks of a bounded run's batches that end soonest one batch after the other."""
     used = service_limits()["spark.sharing.share"] * cores
-    tables = sum(not each.partitions for each in batches)
-    most = max(1, *(each.partitions for each in batches))
-    waves = bisect_left(range(most), True, lo=1, key=lambda number: _cores_of_waves(batches, number) <= cores)
-    rest = max(1, cores // max(1, tables))
-    one_each, all_cores = [], []
+    found = []
     for each in batches:
-        one_each.append(each.divided_into(math.ceil(each.partitions / waves) or rest, shuffled=waves > 1))
         ways = [each.divided_into(each.partitions or cores)]
         if each.partitions:
             ways.append(each.divided_into(cores, shuffled=True))
-        all_cores.append(min(ways, key=lambda way: way.work / used + way.seconds * max(0.0, 1 - 1 / used)))
-    return one_each, all_cores
-
-
-def _cores_of_waves(batches: Sequence[LargestBatch], waves: int) -> int:
-    """Return the cores that read the partitions of all batches in a number of waves."""
-    return sum(math.ceil(each.partitions / waves) for each in batches)
+        found.append(min(ways, key=lambda way: way.work / used + way.seconds * max(0.0, 1 - 1 / used)))
+    return found
 
 
 def load_headroom_factor(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int) -> float:
@@ -248,19 +253,20 @@ def load_headroom_factor(batches: Sequence[LargestBatch], tasks: Sequence[BatchT
 
 
 def load_headroom_factors(
-    batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int
+    batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int, *, bounded: bool = False
 ) -> list[float]:
     """Return how many times larger each batch could be while all others are as much larger as they could be.
 
     What is to spare is divided by the roots of the batches' work: in proportion to it, a small query beside large ones would be
-    limited to hardly more than what arrives, and take a day to catch up.
+    limited to hardly more than what arrives, and take a day to catch up. The batches of a bounded run have no limit, and the run ends
+    with the last of them, so they get it in proportion, unless each task has its own core.
     """
     together = load_headroom_factor(batches, tasks, cores)
     alone = _headroom_factors_on_own_cores(batches, tasks, cores)
     if min(alone) >= together:
         return alone
     found = [together] * len(batches)
-    if together <= 1 or len({(each.trigger, each.stage) for each in batches}) > 1:
+    if bounded or together <= 1 or len({each.trigger for each in batches}) > 1:
         return found
     # All of them wait for the same work, whose sum stays.
     waits = zip(batches, *_shared_and_own_seconds(batches, tasks, cores), strict=True)
@@ -355,7 +361,7 @@ def shared_spreads(
             effective=demand.needed * headroom,
             repartition=own.number if own.shuffled else None,
             read_at_once=min(
-                float(own.number), float(batch.partitions), demand.partitions_to_read_in_one_wave * headroom
+                float(own.number), float(batch.partitions), batch.reading / batch.room * headroom
             )
             if demand.work.hand_over
             else math.inf,

@@ -5,18 +5,21 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
+from hypothesis import Phase, given, settings
 
-from millrace.config import ConfigurationError
+from millrace.config import ConfigurationError, Environment
 from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.sizing import Plan, plan
 from millrace.sizing.cost_saving_moves import find_moves
 from millrace.sizing.planning import total_cost
 from millrace.sizing.simulation.cumulative_arrivals import Arrivals
 from millrace.sizing.simulation.expected_cost import expected_usd_figure, largest_monthly_cost
-from millrace.sizing.simulation.plan_scenario import scenario_of_job
+from millrace.sizing.simulation.plan_scenario import scenario_of_job, traffic_by_stream
 from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 from millrace.sizing.simulation.simulation_run import simulate
 from tests.unit.sizing.conftest import DERIVE, Loader, text
+from tests.unit.sizing.plan_relations import several, sized
+from tests.unit.sizing.random_environments import Document, documents
 
 LOW = {"rate": "50", "size": "500B", "per_core": "5000", "overhead": "3s", "job": ""}
 
@@ -194,3 +197,84 @@ def test_no_period_is_told_where_bounded_is_asked_for(from_text: Loader) -> None
         plan(from_text(text(**{**LOW, "sla": "7m", "job": "run: bounded"})))
     with pytest.raises(ConfigurationError, match="run_every is 10m; allowed: nothing with `run: auto`"):
         from_text(text(**{**LOW, "sla": "15m", "job": "run: auto\n    run_every: 10m"}))
+
+
+def run_seconds_planned_and_simulated(
+    environment: Environment, found: Plan, name: str
+) -> tuple[float, float]:
+    """Seconds of a run at the average rate without its start: the plan's, and the mean of many that are simulated."""
+    run = found.jobs[name].run
+    assert run is not None
+    every, runs = run.every_seconds.value, range(4, 38)
+    arrivals = {
+        stream: Arrivals.constant(traffic.records_per_second, 40 * every)
+        for stream, traffic in traffic_by_stream(environment, name).items()
+    }
+    made = scenario_of_job(environment, found, name, arrivals)
+    played, together = simulate(made), 0.0
+    for stage in (0, 1):
+        batches = [
+            pair
+            for query in made.queries
+            if query.stage == stage
+            for pair in zip(played.queries[query.name].starts, played.queries[query.name].ends, strict=True)
+        ]
+        for number in runs:
+            within = [pair for pair in batches if number * every <= pair[0] < (number + 1) * every]
+            if within:
+                together += max(end for _, end in within) - min(start for start, _ in within)
+    return run.seconds.value - 60, together / len(runs)
+
+
+@settings(max_examples=15, phases=(Phase.explicit, Phase.generate))
+@given(documents(rated=True))
+def test_a_run_takes_as_long_as_it_is_simulated(document: Document) -> None:
+    """Of several queries on one stream, and of those with a core for each task, a run was told to take up to twice as long."""
+    for job in document["jobs"].values():
+        job.pop("run", None)
+        job["run_every"], job["latency"] = "20m", "2h"
+    environment, found = sized(document)
+    for name, job in {} if found is None else found.jobs.items():
+        planned, simulated = run_seconds_planned_and_simulated(environment, found, name)
+        # What is billed is at least a minute with the start, which is a minute.
+        if job.run is not None and job.run.seconds.value > 61:
+            assert 0.9 * simulated - 1 <= planned <= 1.2 * simulated + 1, name
+
+
+def several_readers() -> Document:
+    """Three readers of one stream, and two of what one of them lands."""
+    rate = {"records_per_second_per_core": 3472, "batch_overhead": "2s", "basis": "measured"}
+    traffic = {"records_per_second": 29_957.5, "peak_factor": 2, "record_size": "1200B"}
+    document = several({"engine": "emr", "latency": "87m", "run_every": "30m", "rate": rate}, one=traffic)
+    queries = document["jobs"]["job"]["queries"]
+    for number in (1, 2):
+        queries[f"land-{number}"] = {**queries["land-one"], "table": f"landed_{number}"}
+        sink = {"kind": "iceberg", "table": f"derived_{number}"}
+        queries[f"derive-{number}"] = {"kind": "derive", "source": "landed_one", "sink": sink}
+    return document
+
+
+def several_sizes() -> Document:
+    """A large stream, a small one, and one with hardly a record."""
+    rate = {"records_per_second_per_core": 11_737, "batch_overhead": "300ms", "basis": "measured"}
+    document = several(
+        {"engine": "emr", "latency": "30m", "run_every": "5m", "rate": rate},
+        one={"records_per_second": 30_979.8, "peak_factor": 2, "record_size": "1KiB"},
+        two={"records_per_second": 2_340.9, "record_size": "1KiB"},
+        three={"records_per_second": 1.0, "peak_factor": 5, "record_size": "400B"},
+    )
+    for name in ("one", "two"):
+        traffic = document["streams"][name]["traffic"]
+        document["streams"][name] = {"kind": "kafka", "cluster": "main", "traffic": traffic}
+    sink = {"kind": "iceberg", "table": "derived"}
+    document["jobs"]["job"]["queries"]["derive"] = {"kind": "derive", "source": "landed_one", "sink": sink}
+    return document | {"kafka": {"main": {"kind": "msk", "tier": "standard"}}}
+
+
+@pytest.mark.parametrize("document", [several_readers(), several_sizes()], ids=["readers", "sizes"])
+def test_a_run_whose_tasks_have_their_own_cores_takes_as_long_as_it_is_simulated(document: Document) -> None:
+    """All batches were told to take as long as the slowest, and readers of one stream to read half of its shards at once."""
+    environment, found = sized(document)
+    assert found is not None
+    planned, simulated = run_seconds_planned_and_simulated(environment, found, "job")
+    assert planned == pytest.approx(simulated, rel=0.1)
