@@ -140,6 +140,7 @@ def _more_partitions_that_cost_less(
         return planner.monthly_usd(jobs, readings, streams, partitions)
 
     bounded = planner.environment.jobs[job].run_every is not None
+    least = {name: readings[name].fewest_with_spare(one_wave=False) for name in own}
     reach = 0
     while (most := _most_that_more_partitions_save(planner, job, chosen)) > CENT:
         now = planner.streams_usd(readings, own, chosen)
@@ -156,12 +157,14 @@ def _more_partitions_that_cost_less(
         ]
         if bounded:
             steps += _as_many_as_cores(planner, job, own, chosen)
+            # What one stream has gained may be too much for another.
+            steps += [{**chosen, name: chosen[name] - 1} for name in own if chosen[name] > least[name]]
         else:
             # One stream may have been enough for smaller workers, or a part of the step.
             doubled = (_doubled_while(may_cost_less, chosen, names) for names in raised)
             steps = [each for each in chain(steps, *doubled) if cost(each, ()) < cost(chosen, ()) - CENT]
-            least = {cost(each, ()): each for each in reversed(steps)}
-            steps = [_fewest_between(chosen, each, own, cost) for each in least.values()]
+            different = {cost(each, ()): each for each in reversed(steps)}
+            steps = [_fewest_between(chosen, each, own, cost) for each in different.values()]
         best = min(filter(may_cost_less, steps), key=cost, default=chosen)
         if cost(best) >= cost(chosen) - CENT:
             break
@@ -208,7 +211,7 @@ def _fewest_between(
 ) -> dict[str, int]:
     """Return the fewest partitions of one stream after the other that cost no more than many."""
     for name in own:
-        ways = [{**many, name: number} for number in range(few[name], many[name] + 1)]
+        ways = [{**many, name: number} for number in range(min(few[name], many[name]), many[name] + 1)]
         most = cost(many)
         many = ways[bisect_left(ways, True, key=lambda each: cost(each) <= most)]
     return many
