@@ -190,9 +190,10 @@ def _try_workers_beside_the_cheapest(
     """
     new = dict(tried)
     while new:
-        best = min(new.values(), key=lambda made: (bool(made.problems), made.way.usd))
+        paid = min(new, key=lambda cores: (bool(new[cores].problems), new[cores].way.usd))
+        best = new[paid]
         size = best.sized.tasks_per_worker
-        near = {size * (best.way.executors + more) for more in (-1, 0, 1)}
+        near = {size * (best.way.executors + more) for more in (-1, 0, 1)} | {paid - size, paid + size}
         new = {cores: sized_on(cores) for cores in sorted(near - tried.keys()) if fewest <= cores <= most}
         tried |= new
         new = {
