@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query_plan import SourcePartitions, billed_run_seconds, run_stage_seconds
+from millrace.sizing.queries.query_plan import SourcePartitions
+from millrace.sizing.queries.run_plan import billed_run_seconds, run_stage_seconds
 from millrace.sizing.queries.sizing_formulas import CoreSpread
 
 _SIZED = 3

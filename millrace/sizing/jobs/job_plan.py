@@ -39,7 +39,8 @@ from millrace.sizing.plan_model import (
 )
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query_plan import SourcePartitions, query_plan_and_findings, run_plan_or_none
+from millrace.sizing.queries.query_plan import SourcePartitions, query_plan_and_findings
+from millrace.sizing.queries.run_plan import run_plan_or_none
 from millrace.sizing.queries.sizing_formulas import (
     CoreSpread,
 )

@@ -20,7 +20,8 @@ from millrace.sizing.jobs.shared_cores import (
 )
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query_plan import SourcePartitions, run_stage_seconds
+from millrace.sizing.queries.query_plan import SourcePartitions
+from millrace.sizing.queries.run_plan import run_stage_seconds
 from millrace.sizing.queries.sizing_formulas import (
     CoreSpread,
     choose_core_spread,
