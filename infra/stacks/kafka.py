@@ -11,8 +11,8 @@ from aws_cdk import aws_msk as msk
 from constructs import Construct
 
 from millrace.config.aws.resource_names import Names
+from millrace.config.kafka.topic_time_limits import TIME_LIMITS
 from millrace.config.model import Environment, KafkaTopic, MskCluster
-from millrace.sizing.msk_clusters import TIME_LIMITS
 from millrace.sizing.plan_model import Plan
 
 from ..constructs.encryption import existing_or_new_encryption_key

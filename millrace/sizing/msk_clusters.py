@@ -21,17 +21,6 @@ MIB, GIB = 1024**2, 1024**3
 SMALLEST_GROWTH_GIB = 10
 """Least growth of an MSK broker's volume (MSK developer guide, "Scale up Amazon MSK storage")."""
 
-HOUR_MS, CENTURY_MS = 3_600_000, 36_525 * 86_400_000
-
-TIME_LIMITS: Mapping[str, str] = {
-    "message.timestamp.after.max.ms": str(HOUR_MS),
-    "message.timestamp.before.max.ms": str(CENTURY_MS),
-}
-"""Topic settings with which brokers refuse records whose time is surely wrong: more than an hour later than the broker's
-clock, which is Kafka 4's own default (KIP-1030), or more than a century earlier. Kafka 3.6 and later have both settings
-(KIP-937), and ``AWS::MSK::Topic`` supports no earlier version.
-"""
-
 
 @dataclass(frozen=True)
 class ClusterLoad:
