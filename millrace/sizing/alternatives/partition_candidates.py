@@ -194,11 +194,12 @@ def least_runs_usd(planner: JobPlanner, job: str) -> float:
     billed = known["bounded.billed_start_seconds"] + max(each.work.overhead for each in demands)
     started = 2 * max(known["bounded.least_billed_seconds"], billed) / settings.run_every.total_seconds()
     busy = sum(each.average * each.work.rate * each.work.per_record for each in demands)
-    workers = min(
+    possible = type(settings).possible_workers(settings, lambda *_: 0.0)
+    workers = (
         (started + busy / each.tasks) * HOURS * worker_usd_hour(each.hourly_bill_items, planner.prices)
-        for each in type(settings).possible_workers(settings, lambda *_: 0.0)
+        for each in possible
     )
-    return workers + stored_usd(planner.environment, settings, demands, planner.prices)
+    return min(workers, default=0.0) + stored_usd(planner.environment, settings, demands, planner.prices)
 
 
 def least_workers_usd(planner: JobPlanner, job: str, cores: int) -> float:
