@@ -245,13 +245,6 @@ def sequential_run_tasks(batches: Sequence[LargestBatch], cores: int) -> list[Ba
     return found
 
 
-def load_headroom_factor(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int) -> float:
-    """Return how many times larger all batches could be at once on so many cores."""
-    alone = _headroom_factors_on_own_cores(batches, tasks, cores)
-    together = zip(batches, *_shared_and_own_seconds(batches, tasks, cores), strict=True)
-    return max(min(alone), min(each.room / (shared + own) for each, shared, own in together))
-
-
 def load_headroom_factors(
     batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int, *, bounded: bool = False
 ) -> list[float]:
@@ -261,16 +254,22 @@ def load_headroom_factors(
     limited to hardly more than what arrives, and take a day to catch up. The batches of a bounded run have no limit, and the run ends
     with the last of them, so they get it in proportion, unless each task has its own core.
     """
-    together = load_headroom_factor(batches, tasks, cores)
-    alone = _headroom_factors_on_own_cores(batches, tasks, cores)
+    alone = [0.0] * len(batches)
+    if _cores_for_all_tasks(batches, tasks) <= cores:
+        alone = [each.room / own.seconds for each, own in zip(batches, tasks, strict=True)]
+    used = service_limits()["spark.sharing.share"] * cores
+    # All cores do the work that can be waiting with a batch, beyond which its last task takes a part of its own time.
+    shared = [waiting / used for waiting in _waiting_core_seconds(batches, tasks)]
+    longer = [own.seconds * max(0.0, 1 - 1 / used) for own in tasks]
+    waits = [*zip(batches, shared, longer, strict=True)]
+    together = min(each.room / (waiting + last) for each, waiting, last in waits)
     if min(alone) >= together:
         return alone
     found = [together] * len(batches)
     if bounded or together <= 1 or len({each.trigger for each in batches}) > 1:
         return found
     # All of them wait for the same work, whose sum stays.
-    waits = zip(batches, *_shared_and_own_seconds(batches, tasks, cores), strict=True)
-    most = [(each.room - together * shared) / own if own else math.inf for each, shared, own in waits]
+    most = [(each.room - together * waiting) / last if last else math.inf for each, waiting, last in waits]
     roots = [math.sqrt(own.work) for own in tasks]
     spare, rest = (together - 1) * sum(own.work for own in tasks), sum(roots)
     for place in sorted(range(len(batches)), key=lambda place: (most[place] - 1) * roots[place]):
@@ -278,23 +277,6 @@ def load_headroom_factors(
         found[place] = 1 + more / tasks[place].work
         spare, rest = spare - more, rest - roots[place]
     return found
-
-
-def _headroom_factors_on_own_cores(
-    batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int
-) -> list[float]:
-    """Return how many times larger each batch could be if each task has its own core; 0 where they are too few."""
-    enough = _cores_for_all_tasks(batches, tasks) <= cores
-    return [enough * each.room / own.seconds for each, own in zip(batches, tasks, strict=True)]
-
-
-def _shared_and_own_seconds(
-    batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int
-) -> tuple[list[float], list[float]]:
-    """Return the seconds in which all cores do the work that can be waiting with each batch, and those that its last task adds."""
-    used = service_limits()["spark.sharing.share"] * cores
-    shared = [waiting / used for waiting in _waiting_core_seconds(batches, tasks)]
-    return shared, [own.seconds * max(0.0, 1 - 1 / used) for own in tasks]
 
 
 def _can_divide_by_batch(free: Sequence[bool], batches: Sequence[LargestBatch]) -> Sequence[bool]:
