@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.running_processes import still_running
+
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 
@@ -54,7 +56,7 @@ def test_servers_end_with_the_demo(tmp_path, number, status):
         assert len(started) >= 2  # LocalStack and Kafka at least
         running.send_signal(number)
         assert running.wait(60) in status, log.read_text()
-        assert not psutil.wait_procs(started, timeout=10)[1]
+        assert not still_running(started, 10)
         assert "Traceback" not in log.read_text()
         assert not list((tmp_path / "sandbox" / "processes").iterdir())
 

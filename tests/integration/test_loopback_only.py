@@ -18,6 +18,7 @@ from millrace.sandbox.programs import history_server, kafka_broker, localstack
 from millrace.sandbox.programs.toolchain import program_variables
 from tests import kinesalite, opensearch, postgres
 from tests.listening_ports import listeners, tree
+from tests.running_processes import still_running
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux' /proc")
 
@@ -98,7 +99,7 @@ def test_servers_end_with_a_program_that_is_killed(tmp_path):
     assert all(name in commands for name in ("kinesis", "kafka.Kafka", "bin/postgres")), text.read_text()
     program.send_signal(signal.SIGKILL)
     program.wait()
-    _, left = psutil.wait_procs(started, timeout=20)
+    left = still_running(started, 20)
     for process in left:
         with suppress(psutil.NoSuchProcess):
             process.kill()

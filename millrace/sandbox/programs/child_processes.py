@@ -328,8 +328,8 @@ def stop_left_programs() -> list[str]:
             leader = psutil.Process(record["pid"])
             with suppress(ProcessLookupError):
                 os.killpg(leader.pid, signal.SIGTERM)
-            if psutil.wait_procs([leader], timeout=10)[1]:
-                os.killpg(leader.pid, signal.SIGKILL)
+                if psutil.wait_procs([leader], timeout=10)[1]:
+                    os.killpg(leader.pid, signal.SIGKILL)
             stopped.append(record["name"])
         path.unlink(missing_ok=True)
     return stopped

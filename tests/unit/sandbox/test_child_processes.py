@@ -28,6 +28,7 @@ from millrace.sandbox.programs.child_processes import (
     wait_until,
 )
 from tests.http_servers import Handler, served
+from tests.running_processes import still_running
 
 FOREVER = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); print('up', flush=True); time.sleep(60)"
 
@@ -48,14 +49,6 @@ def group(pid: int) -> list[psutil.Process]:
     return [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
 
 
-def runs(process: psutil.Process) -> bool:
-    """Whether it is more than an entry that process 1, who inherits orphans, has yet to clear away."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def up(process: ChildProcess) -> None:
     process.wait_until(lambda: "up" in process.log.read_text(), seconds=10, what="up")
 
@@ -67,10 +60,7 @@ def test_children_end_with_their_parent(tmp_path, records, end):
     members = group(process.popen.pid)
     assert len(members) == 3  # with the shell that watches
     getattr(process, end)()
-    until = time.monotonic() + 5
-    while (left := [m for m in members if runs(m)]) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not left
+    assert not still_running(members, 5)
     assert not list(records.iterdir())
 
 
@@ -222,7 +212,7 @@ def test_what_is_not_released_ends_with_whoever_started_it_however_that_ends(tmp
         leader = psutil.Process(int(owner.stdout.readline()))
         child = next(p for p in leader.children() if "python" in p.name())
         owner.kill()
-    _, left = psutil.wait_procs([leader, child], timeout=5 if what == "hold" else 0.5)
+    left = still_running([leader, child], 5 if what == "hold" else 0.5)
     assert set(left) == (set() if what == "hold" else {leader, child})
     assert stop_left_programs() == ([] if what == "hold" else ["p"])
 
