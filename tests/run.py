@@ -37,7 +37,7 @@ SLOW = "slow"
 """Marks a test that takes long and guards what quicker ones guard too, in part: see CONTRIBUTING.md."""
 SLOWLY = "SLOW"
 """Variable of the environment that says which of them run: none, today's, or all, as where it is not set."""
-DAYS = 7
+DAYS = 10
 """In which every slow test is due once."""
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ def day() -> int:
 
 
 def in_turn(values: Sequence[T], number: int) -> list[T]:
-    """All values where every slow test runs; elsewhere ``number`` of them, and the next ones a week later."""
+    """All values where every slow test runs; elsewhere ``number`` of them, and the next ones after `DAYS`."""
     if os.environ.get(SLOWLY, "all") == "all":
         return list(values)
     first = day() // DAYS * number

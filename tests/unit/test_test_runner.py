@@ -86,8 +86,8 @@ def test_a_part_that_takes_turns_runs_each_path_once_and_on_other_days_not_at_al
 
 
 def test_each_slow_test_has_its_day() -> None:
-    """Within a week each runs once, on no day many more than on another, and those of one file on different days."""
-    units = sorted(f"tests/test_{file}.py::test_{number}" for file in "abc" for number in range(9))
+    """In so many days each runs once, on no day many more than on another, and those of one file on different days."""
+    units = sorted(f"tests/test_{file}.py::test_{number}" for file in "abc" for number in range(run.DAYS + 2))
     days = [conftest.due(dict.fromkeys(units, 1), 738_000 + day) for day in range(run.DAYS)]
     assert sorted(unit for day in days for unit in day) == units
     assert max(map(len, days)) - min(map(len, days)) <= 1
@@ -95,8 +95,8 @@ def test_each_slow_test_has_its_day() -> None:
 
 
 def test_a_day_has_as_many_slow_tests_as_another_where_some_run_together() -> None:
-    units = {f"tests/test_file_{n}.py": n for n in range(1, 12)} | {
-        f"tests/a.py::test_{n}": 1 for n in range(30)
+    units = {f"tests/test_file_{n}.py": n for n in range(1, run.DAYS)} | {
+        f"tests/a.py::test_{n}": 1 for n in range(5 * run.DAYS)
     }
     days = [sum(units[unit] for unit in conftest.due(units, 738_000 + day)) for day in range(run.DAYS)]
     assert sum(days) == sum(units.values())
