@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable, Mapping
 from inspect import getdoc
@@ -152,8 +151,6 @@ def main() -> None:
     Exit status: 0; 1 if something failed or is not in order; 2 for a user's mistake, in one message without a
     traceback.
     """
-    # A large plan is millions of small values that stay: looking for cycles among them took a fifth of its time.
-    gc.set_threshold(200_000)
     with invisible_output_escaped():
         try:
             app(prog_name="millrace")

@@ -49,7 +49,9 @@ def remove_schema_default(schema: dict[str, Any]) -> None:
 class Model(BaseModel):
     """Base of every section: frozen, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 def load_kinds(group: str, built_in: Mapping[str, str]) -> dict[str, Any]:

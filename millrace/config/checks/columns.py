@@ -92,7 +92,7 @@ def payload_fields(payload: Payload, root: FilePath) -> dict[str, DdlType] | Non
 
 def check_redact(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]:
     """Check that redacted fields exist."""
-    fields = payload_fields(query, root)
+    fields = payload_fields(query, root) if query.redact else None
     for position, name in enumerate(query.redact if fields is not None else ()):
         yield from _missing_column_finding(
             (*path, position), name, fields or {}, f"a top-level field of {query.schema_}"

@@ -95,6 +95,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
         Folder of the project, with schemas and transforms.
     """
     landing = land_queries_by_table(environment)
+    known_streams, known_tables = sorted(streams), sorted(landing)
     # Queries that share the partitions of one topic may append to one table: their records never overlap.
     shared_out = _tables_written_from_shared_topic(environment)
     writers: dict[str, str] = {}
@@ -114,9 +115,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             query_path = (*path, "queries", query_name)
             yield from _check_written_tables(query_path, query, environment, writers, shared_out)
             for place, reading in query.stream_readings_by_place.items():
-                yield from _check_source_format_and_rules(
-                    (*query_path, *place), reading, sorted(streams), root
-                )
+                yield from _check_source_format_and_rules((*query_path, *place), reading, known_streams, root)
                 if query.sinks_by_place:
                     yield from _check_kafka_source((*query_path, *place), reading.source, environment)
             if isinstance(query, RoutesBase):
@@ -126,9 +125,9 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             if isinstance(query, OneStreamQueryBase):
                 yield from check_reading(environment, query_path, job, query.source, query)
             if isinstance(query, DeriveQuery):
-                yield from _check_source_table(query_path, query, sorted(landing))
+                yield from _check_source_table(query_path, query, known_tables)
                 yield from check_read_routes_exist(query_path, query, landing)
-                yield from check_state(query_path, query, sorted(landing))
+                yield from check_state(query_path, query, known_tables)
             for place, end in query.sinks_by_place.items():
                 yield from _check_enrichments((*query_path, *place), end, query)
                 yield from check_transform_and_its_state((*query_path, *place), end, modules)

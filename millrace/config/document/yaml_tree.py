@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cache
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -26,6 +28,9 @@ _MOST_BYTES = 512 * 1024
 
 _MOST_VALUES = 50_000
 """Limit, because nested aliases can make a small file huge; no environment is close to it."""
+
+_DEEPEST = 200
+"""Limit of values in values; no environment is close to it."""
 
 _MOST_DIGITS = 18
 _LARGEST = 10**_MOST_DIGITS
@@ -179,12 +184,35 @@ def _nodes_and_constructor(text: str) -> tuple[Node | None, Any]:
     """
     yaml: Any = YAML(typ="safe", pure=True)
     if not _READ_DIFFERENTLY.search(text):
-        yaml._parser = CParser(text)
-        try:
-            return yaml.composer.get_single_node(), yaml
-        except YAMLError:
-            yaml = YAML(typ="safe", pure=True)
+        with suppress(YAMLError):
+            return _Composer(text).get_single_node(), yaml
     return yaml.compose(text), yaml
+
+
+class _Composer(CParser):  # type: ignore[misc]  # it has no types
+    """libyaml's composer, with the tags of ruamel.yaml, which are those of YAML 1.2."""
+
+    def resolve(self, kind: Any, value: str | None, implicit: Any) -> str:
+        return _tag(kind, value, implicit)
+
+    depth = 0
+
+    def descend_resolver(self, parent: Node | None, index: Any) -> None:
+        """Refuse what would overflow the stack of a composer in C."""
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise RecursionError
+
+    def ascend_resolver(self) -> None:
+        self.depth -= 1
+
+
+@cache
+def _tag(kind: Any, value: str | None, implicit: Any) -> str:
+    return str(_RESOLVER.resolve(kind, value, implicit))
+
+
+_RESOLVER = YAML(typ="safe", pure=True).resolver
 
 
 def _located_error(error: MarkedYAMLError, text: str) -> DocumentError:
