@@ -31,6 +31,8 @@ RUNTIME = {
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
     # Java compiles no method of more bytes: code of a whole stage, as of a change event's decoding, would be interpreted for each record.
     "spark.sql.codegen.hugeMethodLimit": "8000",
+    # A batch is cached for two reads: a dictionary of each column takes longer than it spares.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Rates, latency, watermark and state of each query in Spark's own metrics system.
     "spark.sql.streaming.metricsEnabled": "true",
 }

@@ -16,7 +16,12 @@ from ..record.tables import Table
 from .base import DELETED, ORDER, BatchIdentity, Refuse, Reread, WriteCounts
 from .delivery.cached_merge_source_view import cached_temporary_view
 from .delivery.keyed_rows import first_timestamp_of_key
-from .delivery.record_order import decided_by_arrival_sql, not_older_sql, order_after_replacement_sql
+from .delivery.record_order import (
+    decided_by_arrival_sql,
+    not_older_sql,
+    order_after_replacement_sql,
+    order_bytes_sql,
+)
 
 _VIEW = "millrace_results"
 
@@ -141,9 +146,9 @@ class KeyedIcebergSink:
 def _merge_actions_sql(rows: DataFrame) -> str:
     """Return the actions of the ``MERGE``, by the columns that say whether a row deletes and which record is the later one."""
     deletes, ordered = DELETED in rows.columns, ORDER in rows.columns
-    new, old = f"s.{ORDER}", f"t.{ORDER}"
+    new, old = order_bytes_sql(f"s.{ORDER}"), order_bytes_sql(f"t.{ORDER}")
     later = f" AND {not_older_sql(new, old)}" if ordered else ""
-    kept = {ORDER: order_after_replacement_sql(new, old)} if ordered else {}
+    kept = {ORDER: f"CAST({order_after_replacement_sql(new, old)} AS STRING)"} if ordered else {}
     values = ", ".join(
         f"t.`{name}` = {kept.get(name, f's.`{name}`')}" for name in rows.columns if name != DELETED
     )

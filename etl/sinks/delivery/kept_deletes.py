@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from ...record import batch_accounts, hadoop_files
 from ..base import DELETED, ORDER
-from .record_order import not_older_sql
+from .record_order import not_older_sql, order_bytes_sql
 
 HORIZON = timedelta(days=7)
 """Time for which a delete is kept: the longest retention with which most streams replay. It bounds the personal data in keys, too."""
@@ -61,7 +61,7 @@ class KeptDeletes:
         if deletes is None:
             return rows
         gone = deletes.select(F.col("_id").alias("_gone"), F.col(ORDER).alias("_gone_order"))
-        older = ~F.expr(not_older_sql(ORDER, "_gone_order"))
+        older = ~F.expr(not_older_sql(order_bytes_sql(ORDER), order_bytes_sql("_gone_order")))
         rows = rows.join(gone, (F.col("_id") == F.col("_gone")) & older, "left_anti")
         # Two joins: a condition for any key would make the first one compare all rows.
         return rows.join(F.broadcast(gone.where(f"_gone = '{_EVERY}'")), older, "left_anti")

@@ -114,7 +114,7 @@ def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:
 def _full_millisecond_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a time is a full millisecond; None for a type that is no time."""
     if isinstance(kind, TimestampType | TimestampNTZType):
-        return F.date_format(value, "SSSSSS").substr(4, 3) == "000"
+        return F.unix_micros(value.cast("timestamp")) % 1000 == 0
     return None
 
 

@@ -169,25 +169,26 @@ def latest_row_of_each_id(rows: DataFrame, prefix: Column) -> DataFrame:
     DataFrame
         ``_id``, ``_row``, :data:`ORDER`, and ``_lanes``: true if the key has records in several lanes.
     """
-    place = F.struct(F.col("_prefix"), F.col("_position.position"))
-    lanes = (
-        rows.select("_id", "_row", "_position", prefix.alias("_prefix"))
-        .groupBy("_id", F.col("_position.lane").alias("_lane"))
-        .agg(
-            F.max_by("_row", place).alias("_row"),
-            F.max(place).alias("_place"),
-            F.max("_position.time").alias("_time"),
-        )
+    place, parts = (
+        F.struct("_prefix", "_position.position"),
+        F.struct("_row", "_prefix", "_position.position"),
     )
-    order = F.concat("_place._prefix", "_time", "_lane", "_place.position")
+    lanes = (
+        # Sorted by a number first, and moved once: the keys' hash has its place for both steps.
+        rows.select(F.xxhash64("_id").alias("_part"), "_id", "_row", "_position", prefix.alias("_prefix"))
+        .repartition("_part")
+        .groupBy("_part", "_id", F.col("_position.lane").alias("_lane"))
+        .agg(F.max_by(parts, place).alias("_last"), F.max("_position.time").alias("_time"))
+    )
+    order = F.concat("_last._prefix", "_time", "_lane", "_last.position")
+    last = F.max_by(F.struct("_row", ORDER), ORDER).alias("_last")
+    several = (F.count_if("_streamed") > 1).alias("_lanes")
+    streamed = F.col("_time").startswith(_STREAM).alias("_streamed")
     return (
-        lanes.select("_id", "_row", order.alias(ORDER), F.col("_time").startswith(_STREAM).alias("_streamed"))
-        .groupBy("_id")
-        .agg(
-            F.max_by("_row", ORDER).alias("_row"),
-            F.max(ORDER).alias(ORDER),
-            (F.count_if("_streamed") > 1).alias("_lanes"),
-        )
+        lanes.select("_part", "_id", "_last._row", order.alias(ORDER), streamed)
+        .groupBy("_part", "_id")
+        .agg(last, several)
+        .select("_id", "_last.*", "_lanes")
     )
 
 
@@ -197,36 +198,41 @@ def not_older_sql(new: str, old: str) -> str:
     Parameters
     ----------
     new, old
-        Orders, as expressions in SQL.
+        Orders, as expressions in SQL; in Spark sooner of :func:`order_bytes_sql`.
     """
     return (
         f"({old} IS NULL OR CASE WHEN {_same_lane_sql(new, old)} "
-        f"THEN right({new}, {_PLACE}) >= right({old}, {_PLACE}) ELSE {new} >= {old} END)"
+        f"THEN {_end_sql(new, _PLACE)} >= {_end_sql(old, _PLACE)} ELSE {new} >= {old} END)"
     )
+
+
+def order_bytes_sql(order: str) -> str:
+    """Return an order as bytes, in Spark's SQL: of a text Spark counts the characters for each part that it takes."""
+    return f"CAST({order} AS BINARY)"
+
+
+def _end_sql(order: str, characters: int, taken: int | None = None) -> str:
+    """Return the end of an order from so many characters before it, or the first ones of it."""
+    return f"substr({order}, length({order}) - {characters - 1}{'' if taken is None else f', {taken}'})"
+
+
+def _prefix_sql(order: str) -> str:
+    return f"substr({order}, 1, length({order}) - {_TAIL})"
 
 
 def order_after_replacement_sql(new: str, old: str) -> str:
     """Return the order of a row after a record has replaced another, in the same SQL: the time is the later of the two."""
-    before, rest = f"left({new}, length({new}) - {_TAIL})", f"right({new}, {_LANE + _PLACE})"
+    times = ", ".join(_end_sql(each, _TAIL, _TIME) for each in (new, old))
     return (
         f"CASE WHEN {old} IS NOT NULL AND {_same_lane_sql(new, old)} "
-        f"THEN concat({before}, greatest({_time_of_order_sql(new)}, {_time_of_order_sql(old)}), {rest}) ELSE {new} END"
+        f"THEN concat({_prefix_sql(new)}, greatest({times}), {_end_sql(new, CHANGE_WIDTH)}) ELSE {new} END"
     )
-
-
-def _time_of_order_sql(order: str) -> str:
-    return f"left(right({order}, {_TAIL}), {_TIME})"
 
 
 def _same_lane_sql(one: str, other: str) -> str:
     """Return a condition: two orders have the same first part and lane."""
-    return " AND ".join(
-        f"{part.format(one)} = {part.format(other)}"
-        for part in (
-            f"left({{0}}, length({{0}}) - {_TAIL})",
-            f"left(right({{0}}, {_LANE + _PLACE}), {_LANE})",
-        )
-    )
+    lanes = " = ".join(_end_sql(each, CHANGE_WIDTH, _LANE) for each in (one, other))
+    return f"{lanes} AND {_prefix_sql(one)} = {_prefix_sql(other)}"
 
 
 def decided_by_arrival_sql(new: str, old: str) -> str:
