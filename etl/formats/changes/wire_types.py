@@ -40,8 +40,11 @@ from ..decoding.decoder_output_and_checks import (
 UNAVAILABLE = "__debezium_unavailable_value"
 """Debezium's placeholder for a value that the database did not log, such as an unchanged TOAST value of PostgreSQL."""
 
-_BASE64 = r"^(?=.{2,24}\z)(?:[A-Za-z0-9+/]{4})*+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?\z"
+_BASE64 = r"^(?=.{2,20}\z|.{22}==\z)(?:[A-Za-z0-9+/]{4})*+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?\z"
 """At most 16 bytes: a DECIMAL has 38 digits."""
+
+_SHORT = 8
+"""Characters of base64 for six bytes, which Spark's 64-bit numbers hold."""
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """The years 1 to 9999, in days since 1970."""
@@ -173,8 +176,12 @@ def _decimal_of_unscaled(kind: DecimalType, text: Column) -> Column:
     plain = F.struct(F.lit(kind.scale).alias("scale"), text.alias("value"))
     own = F.from_json(text, "scale INT, value STRING")
     parts = F.when(text.startswith("{"), own).otherwise(plain)
-    # Lambdas name values; as columns they would be computed once for each place that uses them.
-    return evaluate_once(
+    short = (F.length(text) <= _SHORT) & text.rlike(_BASE64)
+    # The first character has the first six bits.
+    sign = F.when((text < "A") | (text >= "g"), "F" * 16).otherwise("0" * 16)
+    digits = F.conv(F.substring(F.concat(sign, F.hex(F.unbase64(text))), -16, 16), 16, -10)
+    # Lambdas name values; as columns they would be computed once for each place that uses them. Spark interprets them.
+    long = evaluate_once(
         parts,
         lambda each: evaluate_once(
             F.hex(F.unbase64(F.when(each["value"].rlike(_BASE64), each["value"]))),
@@ -183,6 +190,7 @@ def _decimal_of_unscaled(kind: DecimalType, text: Column) -> Column:
             ).cast(kind),
         ),
     )
+    return F.when(short, F.concat(digits, F.lit(f"E-{kind.scale}")).cast(kind)).when(text.isNotNull(), long)
 
 
 def _digits_of_twos_complement(given: Column) -> Column:

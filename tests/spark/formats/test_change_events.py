@@ -160,6 +160,16 @@ def test_what_does_not_fit_is_a_dead_letter(spark: SparkSession, events: ChangeD
     assert [row["_error"] for row in rows[-2:]] == ["not UTF-8", "not exactly one JSON object"]
 
 
+def test_a_number_of_any_length_is_exact_or_refused(spark: SparkSession) -> None:
+    row = schema_files.parse_ddl_schema(spark, "price DECIMAL(38,0)", "test.ddl")
+    decoder = ChangeDecoder(row, debezium.debezium_envelope())
+    edges = (*(1 << 8 * size - 1 for size in range(1, 18)), 10**38)
+    numbers = [sign * each + more for each in edges for sign in (1, -1) for more in (-1, 0, 1)]
+    given = [sent(postgres("c", 5, after={"price": unscaled(str(each))})) for each in numbers]
+    found = [row["price"] for row in decoded(spark, decoder, given)]
+    assert found == [Decimal(each) if abs(each) < 10**38 else None for each in numbers]
+
+
 def test_rows_that_debezium_has_flattened(spark: SparkSession) -> None:
     row = schema_files.parse_ddl_schema(spark, DDL, "test.ddl")
     decoder = ChangeDecoder(row, debezium.debezium_envelope(flattened=True))
