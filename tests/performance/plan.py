@@ -1,8 +1,8 @@
 """Duration of ``millrace plan`` and of a simulated day.
 
-``python -m tests.performance.plan --rounds 5``. The goals: ``plan`` of ``prod`` under 2 seconds, of 5, 10 and 100 jobs under 2, 3 and 6, of
-1,000 streams in 300 or 1,000 jobs under 10, also as a page, a simulated day of one job under 5. Medians with 95 % bootstrap intervals; CPU seconds are the
-figures to trust where the machine is busy.
+``python -m tests.performance.plan --rounds 5``. The goals, in seconds of CPU: the start under 1, ``plan`` of ``prod`` under 2, of 5 jobs under
+1.5 (half a second beyond the start), of 10 and 100 under 2 and 3, of 1,000 streams in 300 jobs under 3, as a page or in 1,000 jobs under 10, a
+simulated day of one job, each batch of it, under 5. Medians with 95 % bootstrap intervals.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 from rich.console import Console
@@ -29,11 +31,12 @@ from tests.performance.median_intervals import interval
 from tests.performance.synth import Took
 
 GOALS = {
+    "start": 1.0,
     "plan prod": 2.0,
-    "plan 15 streams, 5 jobs": 2.0,
-    "plan 30 streams, 10 jobs": 3.0,
-    "plan 300 streams, 100 jobs": 6.0,
-    "plan 1,000 streams, 300 jobs": 10.0,
+    "plan 15 streams, 5 jobs": 1.5,
+    "plan 30 streams, 10 jobs": 2.0,
+    "plan 300 streams, 100 jobs": 3.0,
+    "plan 1,000 streams, 300 jobs": 3.0,
     "its page": 10.0,
     "plan 1,000 streams, 1,000 jobs": 10.0,
     "a day of departures": 5.0,
@@ -104,7 +107,8 @@ def day(job: str, trigger: float | None = None) -> Callable[[], object]:
     made = scenario_of_job(environment, sized, job, arrivals)
     if trigger is not None:
         made = replace(made, queries=tuple(replace(q, trigger=trigger, overhead=0.2) for q in made.queries))
-    return lambda: simulate(made)
+    seeds = count()  # the simulator remembers what it has simulated
+    return lambda: simulate(replace(made, seed=next(seeds)), each_batch=True)
 
 
 def measure(rounds: int, progress: Callable[[str], None]) -> dict[str, list[Took]]:
@@ -117,6 +121,7 @@ def measure(rounds: int, progress: Callable[[str], None]) -> dict[str, list[Took
         sizes = {jobs: str(file) for jobs, file in files.items()}
         page = str(Path(folder) / "plan.html")
         runs: dict[str, Callable[[], Took]] = {
+            "start": lambda: command("--version"),
             "plan prod": lambda: command("plan", "--env", "prod"),
             "plan 15 streams, 5 jobs": lambda: command("plan", "--env", sizes[5]),
             "plan 30 streams, 10 jobs": lambda: command("plan", "--env", sizes[10]),
@@ -124,8 +129,8 @@ def measure(rounds: int, progress: Callable[[str], None]) -> dict[str, list[Took
             "plan 1,000 streams, 300 jobs": lambda: command("plan", "--env", sizes[300]),
             "its page": lambda: command("plan", "--env", sizes[300], "--html", page),
             "plan 1,000 streams, 1,000 jobs": lambda: command("plan", "--env", sizes[1000]),
-            "a day of departures": lambda: here(day("departures")),
-            "a day at 1 s": lambda: here(day("departures", 1.0)),
+            "a day of departures": partial(here, day("departures")),
+            "a day at 1 s": partial(here, day("departures", 1.0)),
         }
         for number in range(rounds + 1):
             for what, run in runs.items():
@@ -137,7 +142,7 @@ def measure(rounds: int, progress: Callable[[str], None]) -> dict[str, list[Took
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure and report; status 1 when a goal is missed by the clock."""
+    """Measure and report; status 1 when a goal is missed."""
     parser = argparse.ArgumentParser(prog="python -m tests.performance.plan", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="how often each is measured (5)")
     rounds = parser.parse_args(arguments).rounds
@@ -150,10 +155,10 @@ def main(arguments: Sequence[str]) -> int:
         table.add_column(heading, justify="right" if heading else "left")
     met = True
     for name, took in found.items():
-        wall = interval([each.wall for each in took])
-        met &= wall.median <= GOALS[name]
-        verdict = f"{GOALS[name]:g} s, {'met' if wall.median <= GOALS[name] else 'MISSED'}"
-        table.add_row(name, str(wall), str(interval([each.cpu for each in took])), verdict)
+        cpu = interval([each.cpu for each in took])
+        met &= cpu.median <= GOALS[name]
+        verdict = f"{GOALS[name]:g} s, {'met' if cpu.median <= GOALS[name] else 'MISSED'}"
+        table.add_row(name, str(interval([each.wall for each in took])), str(cpu), verdict)
     console.print(table)
     return 0 if met else 1
 
