@@ -77,6 +77,7 @@ FIXED_IN_CORE = frozenset(
         "spark.sql.parquet.int96RebaseModeInWrite",
         "spark.sql.session.timeZone",
         "spark.sql.storeAssignmentPolicy",
+        "spark.sql.inMemoryColumnarStorage.compressed",
         "spark.sql.streaming.metricsEnabled",
         "spark.sql.timestampType",
     }
