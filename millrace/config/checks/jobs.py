@@ -70,6 +70,7 @@ FIXED_IN_CORE = frozenset(
         "spark.sql.adaptive.optimizer.excludedRules",
         "spark.sql.ansi.enabled",
         "spark.sql.codegen.hugeMethodLimit",
+        "spark.sql.inMemoryColumnarStorage.compressed",
         "spark.sql.json.enablePartialResults",
         "spark.sql.jsonGenerator.ignoreNullFields",
         "spark.sql.legacy.timeParserPolicy",
@@ -77,7 +78,6 @@ FIXED_IN_CORE = frozenset(
         "spark.sql.parquet.int96RebaseModeInWrite",
         "spark.sql.session.timeZone",
         "spark.sql.storeAssignmentPolicy",
-        "spark.sql.inMemoryColumnarStorage.compressed",
         "spark.sql.streaming.metricsEnabled",
         "spark.sql.timestampType",
     }
