@@ -77,10 +77,10 @@ def _check_tables_landed_by_other_jobs(
 ) -> Iterator[Finding]:
     """Find tables of other jobs where one of the two jobs runs in turns: a run derives what it has landed itself."""
     own = {id(each) for each in job.queries.values()}
-    bounded = (other for other in environment.jobs.values() if other.has_bounded_runs)
+    jobs = environment.jobs.values()
     for table, _ in query.source_tables_and_routes:
         others = {id(each) for each in landing.get(table, ())} - own
-        in_turns = (id(each) for other in bounded for each in other.queries.values())
+        in_turns = (id(each) for other in jobs if other.has_bounded_runs for each in other.queries.values())
         if others and (job.has_bounded_runs or not others.isdisjoint(in_turns)):
             allowed = "a table of the same job, as one of the two jobs has bounded runs: one derives what it has landed itself"
             yield Finding((*path, "source"), table, allowed)

@@ -57,6 +57,29 @@ def test_all_that_does_not_go_with_runs_is_told_at_once(project: Path) -> None:
     assert "streaming jobs only" in result["jobs.clicks.worker"][1]
 
 
+@pytest.mark.parametrize("tables", [("clicks_landed", "orders_landed"), ("orders_landed", "clicks_landed")])
+def test_a_joined_table_of_a_run_is_as_one_that_is_read(project: Path, tables: tuple[str, str]) -> None:
+    first, second = tables
+    third = f"""\
+  both:
+    engine: glue
+    latency: 5m
+    rate: 1000
+    queries:
+      both:
+        kind: derive
+        source: {first}
+        transform: pipelines.shop.transforms:joined
+        sink: {{kind: iceberg, table: both}}
+        state:
+          watermark: {{time: at, delay: 10m}}
+          join: {{source: {second}, watermark: {{time: at, delay: 1m}}}}
+"""
+    begin = GOOD.index("  orders:\n    engine: emr")
+    result = problems(project, in_turns("10m", GOOD[:begin] + third + GOOD[begin:]))
+    assert result["jobs.both.queries.both.source"][0] == "clicks_landed"
+
+
 @pytest.mark.parametrize("lands", [True, False])
 def test_a_run_derives_what_it_has_landed_itself(project: Path, lands: bool) -> None:
     """The other job would read a table between two of its commits, or wait for a period that is not its own."""
