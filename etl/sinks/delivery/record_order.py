@@ -169,16 +169,14 @@ def latest_row_of_each_id(rows: DataFrame, prefix: Column) -> DataFrame:
     DataFrame
         ``_id``, ``_row``, :data:`ORDER`, and ``_lanes``: true if the key has records in several lanes.
     """
-    place, parts = (
-        F.struct("_prefix", "_position.position"),
-        F.struct("_row", "_prefix", "_position.position"),
-    )
+    place = F.struct("_prefix", "_position.position")
+    row_and_place = F.struct("_row", "_prefix", "_position.position")
     lanes = (
-        # Sorted by a number first, and moved once: the keys' hash has its place for both steps.
+        # By the hash of the key, which sorts fast, records are shuffled once for both steps.
         rows.select(F.xxhash64("_id").alias("_part"), "_id", "_row", "_position", prefix.alias("_prefix"))
         .repartition("_part")
         .groupBy("_part", "_id", F.col("_position.lane").alias("_lane"))
-        .agg(F.max_by(parts, place).alias("_last"), F.max("_position.time").alias("_time"))
+        .agg(F.max_by(row_and_place, place).alias("_last"), F.max("_position.time").alias("_time"))
     )
     order = F.concat("_last._prefix", "_time", "_lane", "_last.position")
     last = F.max_by(F.struct("_row", ORDER), ORDER).alias("_last")
@@ -198,7 +196,7 @@ def not_older_sql(new: str, old: str) -> str:
     Parameters
     ----------
     new, old
-        Orders, as expressions in SQL; in Spark sooner of :func:`order_bytes_sql`.
+        Orders, as expressions in SQL; in Spark better those of :func:`order_bytes_sql`.
     """
     return (
         f"({old} IS NULL OR CASE WHEN {_same_lane_sql(new, old)} "
@@ -212,7 +210,7 @@ def order_bytes_sql(order: str) -> str:
 
 
 def _end_sql(order: str, characters: int, taken: int | None = None) -> str:
-    """Return the end of an order from so many characters before it, or the first ones of it."""
+    """Return the last characters of an order, or of them as many as are taken from their beginning."""
     return f"substr({order}, length({order}) - {characters - 1}{'' if taken is None else f', {taken}'})"
 
 

@@ -180,7 +180,7 @@ def read_document(path: FilePath, text: str | None = None) -> Document:
 def _nodes_and_constructor(text: str) -> tuple[Node | None, Any]:
     """Return the nodes of a text, and what constructs their values.
 
-    libyaml is six times as fast. What it refuses ruamel.yaml reads, which says better what is wrong, and what the two read differently.
+    libyaml is ten times as fast. What it refuses ruamel.yaml reads, which says better what is wrong, and what the two read differently.
     """
     yaml: Any = YAML(typ="safe", pure=True)
     if not _READ_DIFFERENTLY.search(text):
@@ -192,19 +192,21 @@ def _nodes_and_constructor(text: str) -> tuple[Node | None, Any]:
 class _Composer(CParser):  # type: ignore[misc]  # it has no types
     """libyaml's composer, with the tags of ruamel.yaml, which are those of YAML 1.2."""
 
+    _depth = 0
+
     def resolve(self, kind: Any, value: str | None, implicit: Any) -> str:
+        """Return the tag of a node without one."""
         return _tag(kind, value, implicit)
 
-    depth = 0
-
     def descend_resolver(self, parent: Node | None, index: Any) -> None:
-        """Refuse what would overflow the stack of a composer in C."""
-        self.depth += 1
-        if self.depth > _DEEPEST:
+        """Begin a node; refuse one so deep that it could overflow the stack of a composer in C."""
+        self._depth += 1
+        if self._depth > _DEEPEST:
             raise RecursionError
 
     def ascend_resolver(self) -> None:
-        self.depth -= 1
+        """End a node."""
+        self._depth -= 1
 
 
 @cache
