@@ -105,6 +105,10 @@ class TriedChanges:
                 ) from error
 
 
+class RefusedChangesError(ConfigurationError):
+    """The environment would be invalid with the changes, or could not be planned."""
+
+
 def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChanges:
     """Try changes on an environment without writing anything.
 
@@ -119,8 +123,9 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
     Raises
     ------
     ConfigurationError
-        A value is no longer the one that the advice saw; a key cannot be changed by a program; the environment
-        would be invalid or could not be planned.
+        A value is no longer the one that the advice saw, or a key cannot be changed by a program.
+    RefusedChangesError
+        The environment would be invalid or could not be planned.
     """
     root = root.resolve()
     environment = load(str(file), root, open_engines=True)
@@ -158,29 +163,48 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
         EditedFile(each, environment.value_locations.relative_file_name(each), _read_text(each), text)
         for each, text in texts.items()
     ]
-    changed = load(str(file), root, texts)
-    after = plan(changed)
+    try:
+        changed = load(str(file), root, texts)
+        after = plan(changed)
+    except ConfigurationError as error:
+        raise RefusedChangesError(error.problems) from None
     assert changed.value_locations.tree is not None
     _check_nothing_else_changed(tree, changed.value_locations.tree, changes, found)
     return TriedChanges(tuple(found), plan(environment), after)
 
 
 def advice_with_planned_savings(advice: Advice, subject: AdvisedJob) -> Advice:
-    """Return the advice on a job of an environment with the dollars that a plan with each change saves; of others unchanged."""
+    """Return the advice on a job of an environment without changes that its plan refuses, and with the dollars that a plan with each change saves; of others unchanged."""
     if not isinstance(subject, EnvironmentJob):
         return advice
     places = subject.environment.value_locations
     assert places.tree is not None
-    findings = []
+    findings, notes = [], list(advice.notes)
     for finding in advice.findings:
-        saved, change = 0.0, finding.best_change
-        if change is not None and change.kind == "environment":
-            with suppress(ConfigurationError):  # what cannot be planned has no price
+        saved: dict[Change, float] = {}
+        for change in finding.changes:
+            saved[change] = 0.0
+            if change.kind != "environment":
+                continue
+            try:
                 tried = try_changes(places.tree.file, [change, *change.also], places.root)
+            except RefusedChangesError as error:
+                del saved[change]
+                reasons = "; ".join(
+                    f"{each.key} is {each.value}; allowed: {each.allowed}" for each in error.problems
+                )
+                notes.append(
+                    f"{finding.kind}: {change.key} stays {_shown_value(change.old)}: with {_shown_value(change.new)} the plan refuses it ({reasons})"
+                )
+            except ConfigurationError:  # an edit by hand has no price
+                continue
+            else:
                 before, after = (round(total_cost(each).value, 2) for each in (tried.before, tried.after))
-                saved = round(before - after, 2)
-        findings.append(replace(finding, dollars_a_month=saved if saved > 0 else None))
-    return replace(advice, findings=tuple(sorted(findings, key=lambda each: each.worth, reverse=True)))
+                saved[change] = round(before - after, 2)
+        best = next(iter(saved.values()), 0.0)
+        findings.append(replace(finding, changes=tuple(saved), dollars_a_month=best if best > 0 else None))
+    ordered = sorted(findings, key=lambda each: each.worth, reverse=True)
+    return replace(advice, findings=tuple(ordered), notes=tuple(notes))
 
 
 def parse_dotted_key(key: str) -> Key:

@@ -74,15 +74,17 @@ def test_a_job_of_an_environment_is_told_by_its_queries():
     assert "2 cores" in run(REAL, "--env", "local")
 
 
+def flights_of_prod():
+    environment = load("prod", root=ROOT)
+    return advised_environment_job(environment, plan(environment), "flights")
+
+
 def flights(make):
     """The direct query of environment prod's job flights, with what it is called there."""
     made = history(make)
     [query] = made.queries
-    from dataclasses import replace
-
     named = replace(made, queries=(replace(query, name="show-departures"),))
-    environment = load("prod", root=ROOT)
-    return advise(named, advised_environment_job(environment, plan(environment), "flights"))
+    return advise(named, flights_of_prod())
 
 
 def limited(number, begun):
@@ -99,6 +101,17 @@ def test_changes_of_ours_are_keys_of_the_environment_file():
     environment = load("prod", root=ROOT)
     read = environment.jobs["flights"].queries["show-departures"]
     type(read).model_validate({**read.model_dump(by_alias=True), "records_per_batch": change.new})
+
+
+def test_a_change_that_the_plan_refuses_is_not_advised():
+    """The log's traffic asks for a limit with which the traffic in the file would never be read."""
+    found = advice_with_planned_savings(flights(limited), flights_of_prod())
+    [finding], [note] = found.findings, found.notes
+    assert finding.changes == ()
+    assert note.startswith(
+        "silent-backlog: jobs.flights.queries.show-departures.records_per_batch stays not set: with 1875 the plan refuses it"
+    )
+    assert "allowed: 108001 to 140000" in note
 
 
 def test_a_trigger_of_ours_leaves_room_for_the_latency():
