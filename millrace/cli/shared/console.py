@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
 from rich import control
@@ -53,9 +56,21 @@ class _EscapingStream:
 def invisible_output_escaped() -> Iterator[None]:
     """Escape everything in standard output and standard error that a terminal would interpret; the whole tool runs within."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = _EscapingStream(sys.stdout), _EscapingStream(sys.stderr)
+    # A stream that the shell closed is None.
+    sys.stdout, sys.stderr = (_EscapingStream(each or Path(os.devnull).open("w")) for each in before)  # noqa: SIM115 - until the end
     try:
-        yield
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EPIPE):
+            raise
+        # What the stream still holds would fail again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if error.errno != errno.EPIPE:  # the reader of a pipe has what it wants
+            sys.stderr.write(f"millrace: cannot write the output: {error.strerror}\n")
+        sys.exit(1)
     finally:
         sys.stdout, sys.stderr = before
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +17,7 @@ from millrace.cli.app import GROUPS, app
 from millrace.cli.shared.expected_failures import STATUS
 from millrace.lifecycle.deploy import DeployError
 from millrace.sandbox.programs import cdk, toolchain
-from tests.unit.cli.test_command_output import millrace
+from tests.unit.cli.test_command_output import ROOT, millrace
 
 ASKS_AWS = (
     "advise --glue-job orders",
@@ -231,3 +233,17 @@ def test_a_template_that_cloudformation_would_refuse_is_named_before_a_deploymen
         DeployError, match=r"1,000,000 bytes.*: shop-dev-observability.template.json \(1,000,001\);"
     ):
         cdk.synthesise_assembly("minimal", tmp_path / "cdk.out", "111122223333")
+
+
+@pytest.mark.parametrize(
+    ("redirected", "status", "said"),
+    [
+        (">/dev/full", 1, "millrace: cannot write the output: No space left on device\n"),
+        (">&-", 0, ""),
+        ("| true", 0, ""),
+    ],
+)
+def test_output_that_cannot_be_written_is_no_traceback(redirected: str, status: int, said: str) -> None:
+    command = f"{sys.executable} -m millrace validate --env minimal {redirected}"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (status, said)
