@@ -107,7 +107,9 @@ class _ConnectorEvents(ChangeEnvelope):
         return _without_schema_wrapper(payload)
 
     def source_struct(self, head: Column) -> Column:
-        return head["source"]
+        source = head["source"]
+        values = {f.name: source[f.name] for f in _SOURCE}
+        return F.when(source.isNotNull(), _struct_with_parsed_sequence(values))
 
     def columns_of_change_and_rows(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
         heartbeat = _without_schema_wrapper(raw).rlike(_HEARTBEAT)
@@ -123,7 +125,7 @@ class _ConnectorEvents(ChangeEnvelope):
 
     def columns_of_change_place(self, source: Column, operation: Column) -> Mapping[str, Column]:
         """Return the place of a change: its table, lane and position in it, and time."""
-        sequence = F.from_json(source["sequence"], "array<string>")
+        sequence = source["sequence"]
         # Rows of an incremental snapshot are among the changes.
         whole = F.coalesce(
             (operation == "snapshot") & ~source["snapshot"].eqNullSafe("incremental"), F.lit(False)
@@ -193,8 +195,8 @@ class _FlattenedEvents(_ConnectorEvents):
         )
 
     def source_struct(self, head: Column) -> Column:
-        return F.struct(
-            *(F.coalesce(*(head[f"{p}{f.name}"] for p in _PREFIXES)).alias(f.name) for f in _SOURCE)
+        return _struct_with_parsed_sequence(
+            {f.name: F.coalesce(*(head[f"{p}{f.name}"] for p in _PREFIXES)) for f in _SOURCE}
         )
 
     def columns_of_change_and_rows(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
@@ -208,6 +210,12 @@ class _FlattenedEvents(_ConnectorEvents):
             "after": F.struct(*fields),
             "before": F.lit(None).cast(wire),
         }
+
+
+def _struct_with_parsed_sequence(values: Mapping[str, Column]) -> Column:
+    """Return a struct with ``sequence`` as an array: parsed once here, and again in each expression that uses a text."""
+    parsed = {"sequence": F.from_json(values["sequence"], "array<string>")}
+    return F.struct(*(value.alias(name) for name, value in ({**values, **parsed}).items()))
 
 
 def _without_schema_wrapper(payload: Column) -> Column:
