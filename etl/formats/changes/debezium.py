@@ -66,8 +66,11 @@ _PREFIXES = "__source_", "__"
 
 _OPERATIONS = {"c": "insert", "u": "update", "r": "snapshot", "d": DELETE, "t": TRUNCATE, "m": CONTROL}
 
-_WRAPPED = r'(?s)\A\s*+\{\s*+"schema"\s*+:\s*+(?:null|\{.*?\})\s*+,\s*+"payload"\s*+:(.*)\}\s*+\z'
-"""Form that Connect's JsonConverter gives an event with ``schemas.enable``; no schema has a field ``payload`` of its own."""
+_WRAPPED = (
+    r'(?s)\A\s*+\{\s*+"schema"\s*+:(?=.*\}\s*+\z)\s*+(?:null|\{.*?\})\s*+,\s*+"payload"\s*+:(.*)\}\s*+\z'
+)
+"""Form that Connect's JsonConverter gives an event with ``schemas.enable``; no schema has a field ``payload`` of its own.
+The end is looked for first: where it is missing, each possible beginning of the payload would be read to the end."""
 
 _HEARTBEAT = r'\A\s*+\{\s*+"ts_ms"\s*+:\s*+\d++\s*+\}\s*+\z'
 _GTID = r"(?:-\d+-|:)(\d+)\z"
@@ -176,6 +179,8 @@ class _ConnectorEvents(ChangeEnvelope):
 @dataclass(frozen=True)
 class _FlattenedEvents(_ConnectorEvents):
     """Rows that ExtractNewRecordState has made of events, with ``add.fields`` as ``__NAME`` or ``__source_NAME``."""
+
+    deletes_by_key = True
 
     @property
     def fields_beside_rows(self) -> StructType:

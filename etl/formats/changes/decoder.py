@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import ClassVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -36,7 +37,7 @@ from ..decoding.decoder_output_and_checks import (
     valid_utf8_condition,
 )
 from ..json import JsonDecoder
-from .wire_types import WireTypes
+from .wire_types import EVENT, WireTypes
 
 DELETE, TRUNCATE, CONTROL = "delete", "truncate", "control"
 """``_stage`` of a landed row that is no row of its table, and also its operation."""
@@ -44,13 +45,14 @@ DELETE, TRUNCATE, CONTROL = "delete", "truncate", "control"
 ROWS = ("insert", "update", "snapshot")
 """Operations that leave a row."""
 
+NO_TABLE = "an unknown table (set delete.tombstone.handling.mode to rewrite, and a delete names its table)"
+
 BY_TIME = "time"
 """Lane of changes whose order is that of their times."""
 
 _TEXTS = ("operation", "table", "lane", "position", "transaction")
-_RAW, _HEAD, _LETTER, _READ, _JUDGED = (
-    f"_change_{name}" for name in ("raw", "head", "letter", "read", "judged")
-)
+_RAW = EVENT
+_HEAD, _LETTER, _READ, _JUDGED = (f"_change_{name}" for name in ("head", "letter", "read", "judged"))
 
 
 def change_column_type(row_schema: StructType) -> StructType:
@@ -89,6 +91,9 @@ class ChangeEnvelope(ABC):
     @abstractmethod
     def fields_of_rows(self, wire: StructType) -> StructType:
         """Return the fields of an event that hold rows with these fields."""
+
+    deletes_by_key: ClassVar[bool] = False
+    """Whether a record without payload deletes the row of its key."""
 
     def event_text(self, payload: Column, key: Column) -> Column:
         """Return the event in a payload that is UTF-8, as text; null if there is none."""
@@ -161,7 +166,13 @@ class ChangeDecoder(Decoder):
         """Return the table of the change in a payload; null or empty for what is no change of a table."""
         event = self.envelope.event_text(payload, F.lit(None).cast("binary"))
         source = self.envelope.source_struct(F.from_json(event, self.envelope.fields_beside_rows))
-        return self.envelope.columns_of_change_place(source, F.lit(None).cast("string"))["table"]
+        table = self.envelope.columns_of_change_place(source, F.lit(None).cast("string"))["table"]
+        # A key does not say of which table it is.
+        return (
+            F.when(payload.isNull(), F.lit(NO_TABLE)).otherwise(table)
+            if self.envelope.deletes_by_key
+            else table
+        )
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`; ``_stage`` without ``_error`` as in the module."""

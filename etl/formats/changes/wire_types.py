@@ -9,6 +9,8 @@ What a type does not hold exactly is null here, and the record a dead letter (:f
 
 from __future__ import annotations
 
+import hashlib
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,6 +23,7 @@ from pyspark.sql.types import (
     DateType,
     DecimalType,
     IntegerType,
+    LongType,
     MapType,
     StringType,
     StructField,
@@ -40,14 +43,29 @@ from ..decoding.decoder_output_and_checks import (
 UNAVAILABLE = "__debezium_unavailable_value"
 """Debezium's placeholder for a value that the database did not log, such as an unchanged TOAST value of PostgreSQL."""
 
+_UNAVAILABLE_UUID = str(
+    uuid.UUID(bytes=hashlib.md5(UNAVAILABLE.encode(), usedforsecurity=False).digest(), version=3)
+)
+"""The same in an array of UUIDs: Java's ``UUID.nameUUIDFromBytes``."""
+
+EVENT = "_change_raw"
+"""Column with the event as it arrived, beside those of its rows."""
+
 _BASE64 = r"^(?=.{2,20}\z|.{22}==\z)(?:[A-Za-z0-9+/]{4})*+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?\z"
 """At most 16 bytes: a DECIMAL has 38 digits."""
 
 _SHORT = 8
 """Characters of base64 for six bytes, which Spark's 64-bit numbers hold."""
 
+_LARGEST_SCALE = 999
+"""Of a number with its own scale, as the exponent of other decimals: Spark writes out all digits before it checks them."""
+
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """The years 1 to 9999, in days since 1970."""
+
+_EPOCH = "1970-01-01"
+
+_UNQUOTED = r"^-?+[0-9]++(?:[eE][-+]?+[0-9]++)?+\z"
 
 _HEX = r"^(?:0x)?((?:[0-9A-Fa-f]{2})*+)\z"
 
@@ -103,13 +121,12 @@ class WireTypes:
 
     def _converted_from_wire(self, kind: DataType, value: Column) -> Column:
         if isinstance(kind, DateType):
-            return F.when(
-                value.between(_FIRST_DAY, _LAST_DAY), F.date_add(F.lit("1970-01-01").cast("date"), value)
-            )
+            return F.when(value.between(_FIRST_DAY, _LAST_DAY), F.date_add(F.lit(_EPOCH).cast("date"), value))
         if isinstance(kind, DecimalType):
             return _decimal_of_unscaled(kind, value)
         if isinstance(kind, BinaryType):
-            return F.when(value.rlike(_HEX), F.unhex(F.regexp_extract(value, _HEX, 1)))
+            written = F.unhex(F.regexp_extract(value, _HEX, 1))
+            return F.when(value.rlike(_HEX) & ~_unquoted_condition(value), written)
         # A number without a declared unit would be a year: "1700".
         return F.when(value.rlike(r"^\d{4}-\d\d-\d\d[T ]"), times.time_from_text(kind, value))
 
@@ -161,18 +178,41 @@ def declares_time_unit(field: StructField) -> bool:
 
 
 def no_placeholder_condition(kind: DataType, value: Column) -> Column | None:
-    """Return a condition: no part of a value is Debezium's placeholder; None for a type that cannot be one."""
+    """Return a condition: no part of a value is Debezium's placeholder; None for a type that cannot be one.
+
+    In an array of numbers or days each byte of the placeholder is an element (``UnchangedToastedPlaceholder`` of Debezium).
+    """
+    placeholder = UNAVAILABLE.encode()
+    if isinstance(kind, ArrayType) and isinstance(kind.elementType, IntegerType | LongType | DateType):
+        days = isinstance(kind.elementType, DateType)
+        parts = (
+            F.date_add(F.lit(_EPOCH).cast("date"), each) if days else F.lit(each) for each in placeholder
+        )
+        return value.isNull() | (value != F.array(*parts).cast(kind))
 
     def not_placeholder_condition(kind: DataType, value: Column) -> Column | None:
         if isinstance(kind, StringType):
-            return value != UNAVAILABLE
-        return value != F.lit(bytearray(UNAVAILABLE.encode())) if isinstance(kind, BinaryType) else None
+            return ~value.isin(UNAVAILABLE, _UNAVAILABLE_UUID)
+        return value != F.lit(bytearray(placeholder)) if isinstance(kind, BinaryType) else None
 
     return all_leaves_condition(kind, value, not_placeholder_condition)
 
 
+def _unquoted_condition(text: Column) -> Column:
+    """Return a condition: a value that the parser returned as text is a whole number or ``true`` in the event, without quotes.
+
+    Only of a text that may be either the event is searched.
+    """
+    possible = ((text < ":") & text.rlike(_UNQUOTED)) | (text == "true")
+    place = F.concat(F.lit(r"[:,\[]\s*+\Q"), text, F.lit(r"\E\s*+[,}\]]"))
+    return F.coalesce(F.when(possible, F.regexp_like(F.col(EVENT).cast("string"), place)), F.lit(False))
+
+
 def _decimal_of_unscaled(kind: DecimalType, text: Column) -> Column:
-    """Return a number from the unscaled value in base64, or from an object with its own scale (VariableScaleDecimal)."""
+    """Return a number from the unscaled value in base64, or from an object with its own scale (VariableScaleDecimal).
+
+    A whole number without quotes is itself: so Debezium writes a NUMBER(p, 0) of Oracle and a BIGINT UNSIGNED of MySQL.
+    """
     plain = F.struct(F.lit(kind.scale).alias("scale"), text.alias("value"))
     own = F.from_json(text, "scale INT, value STRING")
     parts = F.when(text.startswith("{"), own).otherwise(plain)
@@ -182,7 +222,7 @@ def _decimal_of_unscaled(kind: DecimalType, text: Column) -> Column:
     digits = F.conv(F.substring(F.concat(sign, F.hex(F.unbase64(text))), -16, 16), 16, -10)
     # Lambdas name values; as columns they would be computed once for each place that uses them. Spark interprets them.
     long = evaluate_once(
-        parts,
+        F.when(parts["scale"].between(-_LARGEST_SCALE, _LARGEST_SCALE), parts),
         lambda each: evaluate_once(
             F.hex(F.unbase64(F.when(each["value"].rlike(_BASE64), each["value"]))),
             lambda digits: F.concat(
@@ -190,7 +230,12 @@ def _decimal_of_unscaled(kind: DecimalType, text: Column) -> Column:
             ).cast(kind),
         ),
     )
-    return F.when(short, F.concat(digits, F.lit(f"E-{kind.scale}")).cast(kind)).when(text.isNotNull(), long)
+    whole = F.when(text.rlike(r"^-?+[0-9]{1,38}\z"), text.cast(kind))
+    return (
+        F.when(_unquoted_condition(text), whole)
+        .when(short, F.concat(digits, F.lit(f"E-{kind.scale}")).cast(kind))
+        .when(text.isNotNull(), long)
+    )
 
 
 def _digits_of_twos_complement(given: Column) -> Column:

@@ -5,9 +5,11 @@ Where each shape is from: :mod:`tests.spark.change_events`.
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 import re
+import time
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal, localcontext
@@ -168,6 +170,88 @@ def test_a_number_of_any_length_is_exact_or_refused(spark: SparkSession) -> None
     given = [sent(postgres("c", 5, after={"price": unscaled(str(each))})) for each in numbers]
     found = [row["price"] for row in decoded(spark, decoder, given)]
     assert found == [Decimal(each) if abs(each) < 10**38 else None for each in numbers]
+
+
+@pytest.mark.parametrize("kind", ["DECIMAL(10,2)", "DECIMAL(38,9)", "DECIMAL(18,0)"])
+def test_a_number_without_quotes_is_no_base64(spark: SparkSession, kind: str) -> None:
+    """Numbers of Oracle without digits behind the point, of which those of 4, 8 or 12 digits are base64, too; and their neighbours."""
+    row = schema_files.parse_ddl_schema(spark, f"d {kind}, more ARRAY<{kind}>", "test.ddl")
+    decoder = ChangeDecoder(row, debezium.debezium_envelope())
+    scale = int(kind.rstrip(")").partition(",")[2])
+    numbers = [
+        sign * int("9876543210987654321"[:digits]) for digits in (1, 3, 4, 5, 8, 12, 16) for sign in (1, -1)
+    ]
+    payloads: list[bytes | None] = [
+        sent(postgres("c", 5, after={"d": n, "more": [0, n]})).replace(b": ", between)
+        for n in numbers
+        for between in (b":", b" : ")
+    ]
+    largest = 10 ** (int(kind[8:].partition(",")[0]) - scale)
+    found = [(each["d"], each["more"], each["_stage"]) for each in decoded(spark, decoder, payloads)]
+    assert found == [
+        (Decimal(n), [Decimal(0), Decimal(n)], None) if abs(n) < largest else (None, None, "schema")
+        for n in numbers
+        for _ in range(2)
+    ]
+    texts = ["1234", "12345678", "true", "1e10", "+/12"]
+    quoted = [sent(postgres("c", 5, after={"d": text})) for text in texts]
+    bare = [
+        sent(postgres("c", 5, after={"d": 0})).replace(b'"d": 0', b'"d": ' + n)
+        for n in (b"true", b"1e10", b"12E4")
+    ]
+    rows = decoded(spark, decoder, [*quoted, *bare])
+    unscaled_values = [int.from_bytes(base64.b64decode(text), signed=True) for text in texts]
+    assert [each["d"] for each in rows] == [
+        *(Decimal(n).scaleb(-scale) if abs(n) < largest * 10**scale else None for n in unscaled_values),
+        *[None] * len(bare),
+    ]
+    assert {each["_error"] for each in rows[len(texts) :]} == {"wrong type: d"}
+
+
+def test_a_scale_of_its_own_that_no_number_has_is_a_dead_letter(spark: SparkSession) -> None:
+    row = schema_files.parse_ddl_schema(spark, "d DECIMAL(38,18)", "test.ddl")
+    scales = (2_147_483_647, 10_000_000, -2_147_483_648, -10_000_000, 1_000, 3, -3)
+    given = [sent(postgres("c", 5, after={"d": {"scale": each, "value": "Dw=="}})) for each in scales]
+    begun = time.monotonic()
+    found = [row["d"] for row in decoded(spark, ChangeDecoder(row, debezium.debezium_envelope()), given)]
+    assert found == [*[None] * 5, Decimal("0.015"), Decimal(15_000)]
+    assert time.monotonic() - begun < 60, "all digits were written out"
+
+
+def test_an_event_that_only_begins_as_a_wrapped_one_is_read_in_time(
+    spark: SparkSession, events: ChangeDecoder
+) -> None:
+    """A record of 300 KB whose wrapper may end in 25,000 places; 30 KB took 5 s."""
+    begun = time.monotonic()
+    [row] = decoded(spark, events, [b'{"schema":{' + b'},"payload":' * 25_000 + b"x"])
+    assert (row["_error"], time.monotonic() - begun < 60) == ("not exactly one JSON object", True)
+
+
+ARRAYS = {
+    "i ARRAY<INT>": [*ABSENT.encode()],
+    "l ARRAY<BIGINT>": [*ABSENT.encode()],
+    "d ARRAY<DATE>": [*ABSENT.encode()],
+    "u ARRAY<STRING>": ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
+    "t ARRAY<STRING>": [ABSENT],
+    "b ARRAY<BINARY>": [base64.b64encode(ABSENT.encode()).decode()],
+    "h MAP<STRING, STRING>": {ABSENT: ABSENT},
+}
+"""What PostgreSQL's connector writes for an array or hstore that was not logged (``UnchangedToastedReplicationMessageColumn``)."""
+
+
+def test_arrays_that_were_not_logged_are_those_before(spark: SparkSession) -> None:
+    row = schema_files.parse_ddl_schema(spark, f"id INT, {', '.join(ARRAYS)}", "test.ddl")
+    absent = {name.split()[0]: value for name, value in ARRAYS.items()}
+    old: Event = {"i": [1], "l": [2], "d": [3], "u": ["x"], "t": ["y"], "b": ["AAE="], "h": {"a": "b"}}
+    given = [
+        sent(postgres("u", 6, before={"id": 1, **old}, after={"id": 1, **absent})),
+        sent(postgres("u", 6, after={"id": 1, **absent})),
+        sent(postgres("u", 6, after={"id": 1, **old})),
+    ]
+    completed, letter, plain = decoded(spark, ChangeDecoder(row, debezium.debezium_envelope()), given)
+    assert [completed[name] for name in absent] == [plain[name] for name in absent]
+    assert letter["_error"].endswith(": " + ", ".join(absent))
+    assert plain["_error"] is None
 
 
 def test_rows_that_debezium_has_flattened(spark: SparkSession) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from millrace.etl.formats.changes.debezium import debezium_envelope
 from millrace.etl.formats.changes.decoder import ChangeDecoder
 from millrace.etl.formats.decoding.decoder_per_topic import DecodingRoute, RoutingDecoder
 from millrace.etl.formats.decoding.redact import RedactingDecoder
@@ -127,3 +128,21 @@ def test_what_names_no_table_takes_the_first_route_and_hides_what_any_route_hide
         ("orders", "control"), ("orders", "decode"), (None, "route"), ("orders", "control"), ("items", "decode"),
     ]  # fmt: skip
     assert not any(b"secret" in (row["_bytes"] or b"") for row in decoded)
+
+
+@pytest.mark.slow
+def test_a_delete_without_its_table_deletes_no_row_of_the_first_route(spark: SparkSession) -> None:
+    """The default of ExtractNewRecordState leaves of a delete its key alone, which is one of any table."""
+    decoder = replace(decoder_of(spark, DDL, "postgresql"), envelope=debezium_envelope(flattened=True))
+    payloads = [
+        None,
+        b'{"id": 7, "code": "a", "__deleted": "true", "__schema": "public", "__table": "items"}',
+    ]
+    rows = [
+        (f"all/0/{n}", "all", "0", str(n), bytearray(b'{"id": 7}'), None, EPOCH, p and bytearray(p))
+        for n, p in enumerate(payloads)
+    ]
+    alone, deleted = router_of(decoder, "public").decode(frame(spark, rows)).orderBy("_id").collect()
+    assert (alone["_route"], alone["_stage"]) == (None, "route")
+    assert "delete.tombstone.handling.mode to rewrite" in alone["_error"]
+    assert (deleted["_route"], deleted["_stage"]) == ("items", "delete")
