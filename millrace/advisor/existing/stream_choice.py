@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -232,11 +233,9 @@ class _StreamChoice:
             if not each.sources or any(set(each.sources) & set(one) for one in streams)
         ]
         derived = queries_to_derive(queries, streams, self.text)
-        lines = {each.line for each in derived}
         if derived:
-            places = dict.fromkeys(
-                f"{each.line}: {each.sink}" if each.sink else str(each.line) for each in derived
-            )
+            counts = Counter(f"{each.line}: {each.sink}" if each.sink else str(each.line) for each in derived)
+            places = [f"{place}, {times} queries" if times > 1 else place for place, times in counts.items()]
             self.notes.append(
                 f"what writes it (line{'s' * (len(places) > 1)} {', '.join(places)}) is a derive query of a transform to be finished, and an "
                 "Iceberg table until you name its sink"
@@ -247,11 +246,7 @@ class _StreamChoice:
                 f"line {', '.join(str(each.line) for each in joined)}: it reads {len(joined[0].reads)} streams, and its derive query has the "
                 "first of them: `state.join` adds another, routes of one land query put several into one table"
             )
-        left = [
-            each
-            for each in queries
-            if not lines & {each.line, 0 if each.function is None else each.function.lineno}
-        ]
+        left = [each for each in queries if all(each is not one.query for one in derived)]
         printing = dict.fromkeys(str(each.line) for each in left if sink_format(each) in PRINTS)
         if printing:
             self.notes.append(f"line {', '.join(printing)}: what it prints, and keeps nowhere, is left out")
