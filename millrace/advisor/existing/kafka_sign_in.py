@@ -17,34 +17,27 @@ def bootstrap_servers_of(program: ImportedStreamSettings) -> str:
 
 
 _PASSWORDS = {"SCRAM-SHA-512": "scram-sha-512", "PLAIN": "plain"}
-_PORTS = {":9094": "SSL", ":9096": "SCRAM-SHA-512", ":9098": "AWS_MSK_IAM"}
-"""Ports of MSK's brokers (MSK developer guide, "Port information")."""
 
 
 def broker_authentication(program: ImportedStreamSettings) -> BrokerAuthentication:
     """Return the authentication that a program uses for its brokers."""
     if "authentication" in program.open:
         return BrokerAuthentication(None, program.open["authentication"])
-    mechanism = program.first_option("kafka.sasl.mechanism", "sasl.mechanism") or ""
-    protocol = program.first_option("kafka.security.protocol", "security.protocol") or ""
-    if program.by_port and not (mechanism or protocol):
-        servers = bootstrap_servers_of(program)
-        mechanism = next((value for port, value in _PORTS.items() if port in servers), "")
-        protocol = "SSL" if mechanism == "SSL" else "SASL_SSL" if mechanism else ""
+    mechanism = (program.first_option("kafka.sasl.mechanism", "sasl.mechanism") or "").upper()
+    protocol = (program.first_option("kafka.security.protocol", "security.protocol") or "PLAINTEXT").upper()
     if "AWS_MSK_IAM" in mechanism:
         return BrokerAuthentication("iam")
-    if protocol.startswith("SASL"):
-        kind = _PASSWORDS.get(mechanism)
-        if kind is None or protocol != "SASL_SSL":
-            how = f"{protocol} with {mechanism or 'no mechanism'}"
-            return BrokerAuthentication(
-                None,
-                f"the program signs in by {how}, which is none of iam, scram-sha-512 and plain over TLS: offer one of these on the cluster",
-            )
-        return BrokerAuthentication(kind, secret=program.first_option("secret") or "")
+    if protocol == "SASL_SSL" and mechanism in _PASSWORDS:
+        return BrokerAuthentication(_PASSWORDS[mechanism], secret=program.first_option("secret") or "")
+    if protocol not in ("PLAINTEXT", "SSL"):
+        how = f"{protocol} with {mechanism or 'no mechanism'}"
+        return BrokerAuthentication(
+            None,
+            f"the program signs in by {how}, which is none of iam, scram-sha-512 and plain over TLS: offer one of these on the cluster",
+        )
     if program.first_option("kafka.ssl.keystore.location", "ssl.keystore.location"):
         return BrokerAuthentication("mutual-tls", secret="")
-    return BrokerAuthentication("tls" if "SSL" in protocol else "none")
+    return BrokerAuthentication("tls" if protocol == "SSL" else "none")
 
 
 class BrokerAuthentication(NamedTuple):

@@ -79,8 +79,6 @@ class ImportedStreamSettings:
         Whether the name is a pattern.
     partitions
         Partitions that the program assigns to itself; empty for all.
-    by_port
-        Whether the brokers' port tells the authentication, as the program does not.
     written
         Queries with a function for each batch, or all of several.
     why_not
@@ -99,7 +97,6 @@ class ImportedStreamSettings:
     open: Mapping[str, str] = field(default_factory=dict)
     pattern: bool = False
     partitions: tuple[int, ...] = ()
-    by_port: bool = False
     written: tuple[ProgramQuery, ...] = ()
     why_not: str = ""
     ends: bool = False
@@ -152,7 +149,6 @@ class _StreamChoice:
         self.notes: list[str] = []
         self.ends = False
         self.open: dict[str, str] = {}
-        self.by_port = False
         written = {each for query in program.queries for each in query.sources}
         all_of_them = [candidate_from_source(each, catalog) for each in program.sources]
         self.others = [each for each in all_of_them if each.kind is None and not each.refused]
@@ -219,10 +215,9 @@ class _StreamChoice:
             open=self.open,
             pattern=name.pattern,
             partitions=name.partitions,
-            by_port=self.by_port,
             ends=self.ends,
         )
-        self.open, self.by_port = {}, False
+        self.open = {}
         return settings
 
     def _derivable_queries(self, streams: Sequence[Sequence[ProgramSource]]) -> tuple[ProgramQuery, ...]:
@@ -333,12 +328,8 @@ class _StreamChoice:
             ]
             if security:
                 self.open["authentication"] = "; ".join(security)
-            elif table.more and "kafka.security.protocol" not in options:
-                self.notes.append(
-                    f"some options of line {candidates[0].source.line} come from {table.more}: the authentication is taken "
-                    "from the brokers' port"
-                )
-                self.by_port = True
+            elif table.more or not candidates:
+                self._set_sign_in_by_port_or_ask(options, candidates, table.more)
         self._note_unusable_limit(options, unclear)
         return options
 
@@ -360,6 +351,32 @@ class _StreamChoice:
         why = why or next((each.refused or each.source.more for each in candidates), "") or "not named"
         line = candidates[0].source.line if candidates else 0
         self.open["brokers"] = f"line {line}: {why}; give them with --brokers HOST:PORT,..."
+
+    def _set_sign_in_by_port_or_ask(
+        self, options: dict[str, str], candidates: Sequence[StreamCandidate], more: str
+    ) -> None:
+        """Set the sign-in that the brokers' port stands for, where options that are not known may tell another."""
+        known = {options.get(f"{prefix}{each}", "") for prefix in ("kafka.", "") for each in _SECURITY[:2]}
+        if any(re.search("AWS_MSK_IAM|SSL|PLAINTEXT", each.upper()) for each in known):
+            return
+        why = (
+            f"some options of line {candidates[0].source.line} come from {more}"
+            if candidates
+            else "nothing of it is read"
+        )
+        ports = set(re.findall(r":(\d+)", next((options[each] for each in _BROKERS if each in options), "")))
+        sign_in = _SIGN_INS_BY_PORT.get(ports.pop()) if len(ports) == 1 else None
+        if "brokers" in self.open:
+            self.open["authentication"] = (
+                f"{why}, and the brokers' port tells it; give them with --brokers HOST:PORT,..."
+            )
+        elif sign_in is None:
+            self.open["authentication"] = (
+                f"{why}, and the brokers' port is none of MSK's: none, tls, iam or a mapping"
+            )
+        else:
+            options |= {**sign_in, **options}
+            self.notes.append(f"{why}: the authentication is taken from the brokers' port")
 
     def _note_unusable_limit(self, options: Mapping[str, str], unclear: Mapping[str, Values]) -> None:
         for key in (each.lower() for each in _LIMIT):
@@ -411,5 +428,16 @@ class _StreamChoice:
 
 
 _SECURITY = ("security.protocol", "sasl.mechanism", "ssl.keystore.location")
+_SIGN_INS_BY_PORT = {
+    port: {"kafka.security.protocol": protocol, "kafka.sasl.mechanism": mechanism}
+    for ports, protocol, mechanism in (
+        (("9092",), "PLAINTEXT", ""),
+        (("9094", "9194"), "SSL", ""),
+        (("9096", "9196"), "SASL_SSL", "SCRAM-SHA-512"),
+        (("9098", "9198"), "SASL_SSL", "AWS_MSK_IAM"),
+    )
+    for port in ports
+}
+"""Ports of MSK's brokers, and those for access from outside (MSK developer guide, "Port information")."""
 _FINE_IF_ABSENT = frozenset(each.lower() for names in NAMES.values() for each in names) | {*_BROKERS}
 """Options without which there is no stream at all."""
