@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
-from millrace.advisor.existing.stream_choice import ImportedStreamSettings
 from millrace.config.aws.pagination import list_all
+
+if TYPE_CHECKING:
+    from millrace.advisor.existing.stream_choice import ImportedStreamSettings
 
 
 def bootstrap_servers_of(program: ImportedStreamSettings) -> str:
@@ -17,6 +20,31 @@ def bootstrap_servers_of(program: ImportedStreamSettings) -> str:
 
 
 _PASSWORDS = {"SCRAM-SHA-512": "scram-sha-512", "PLAIN": "plain"}
+
+_SIGN_INS_BY_PORT = {
+    port: {"kafka.security.protocol": protocol, "kafka.sasl.mechanism": mechanism}
+    for ports, protocol, mechanism in (
+        (("9092",), "PLAINTEXT", ""),
+        (("9094", "9194"), "SSL", ""),
+        (("9096", "9196"), "SASL_SSL", "SCRAM-SHA-512"),
+        (("9098", "9198"), "SASL_SSL", "AWS_MSK_IAM"),
+    )
+    for port in ports
+}
+"""Ports of MSK's brokers, and those for access from outside (MSK developer guide, "Port information")."""
+
+
+def names_sign_in(options: Mapping[str, str]) -> bool:
+    """Return whether options name a protocol, or the mechanism that has one protocol alone."""
+    names = ("security.protocol", "sasl.mechanism")
+    values = [options.get(f"{prefix}{each}", "").upper() for prefix in ("kafka.", "") for each in names]
+    return any(re.search("AWS_MSK_IAM|SSL|PLAINTEXT", each) for each in values)
+
+
+def security_options_of_port(servers: str) -> dict[str, str] | None:
+    """Return the options that the port of bootstrap servers stands for; None if it is none of MSK's, or if they have several."""
+    ports = set(re.findall(r":(\d+)", servers))
+    return _SIGN_INS_BY_PORT.get(ports.pop()) if len(ports) == 1 else None
 
 
 def broker_authentication(program: ImportedStreamSettings) -> BrokerAuthentication:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from millrace.advisor.existing.import_transform_stubs import (
     PRINTS,
@@ -14,6 +14,8 @@ from millrace.advisor.existing.import_transform_stubs import (
     queries_to_derive,
     sink_format,
 )
+from millrace.advisor.existing.kafka_sign_in import names_sign_in, security_options_of_port
+from millrace.advisor.existing.reader_options import INSTEAD, reading_keys_and_notes
 from millrace.advisor.existing.stream_candidates_of_program import (
     NAMES,
     SERVERS,
@@ -38,12 +40,11 @@ from millrace.advisor.programs.program_streams import (
     Query,
     read_program_streams,
 )
+from millrace.config.document.plain_text_secrets import censor
 from millrace.config.document.problems import wrong_option_error
 
-_LIMIT = ("maxOffsetsPerTrigger", "maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
 _BROKERS = ("kafka.bootstrap.servers", "bootstrap.servers")
 _ASKED: Mapping[Kind, str] = {"kafka": "--topic", "kinesis": "--stream"}
-_INSTEAD = "it is taken from the event log, or the plan computes it"
 
 
 class StreamAnswers(NamedTuple):
@@ -79,6 +80,8 @@ class ImportedStreamSettings:
         Whether the name is a pattern.
     partitions
         Partitions that the program assigns to itself; empty for all.
+    reading
+        Keys of a land query's ``kafka`` for its other options.
     written
         Queries with a function for each batch, or all of several.
     why_not
@@ -97,6 +100,7 @@ class ImportedStreamSettings:
     open: Mapping[str, str] = field(default_factory=dict)
     pattern: bool = False
     partitions: tuple[int, ...] = ()
+    reading: Mapping[str, Any] = field(default_factory=dict)
     written: tuple[ProgramQuery, ...] = ()
     why_not: str = ""
     ends: bool = False
@@ -149,6 +153,7 @@ class _StreamChoice:
         self.notes: list[str] = []
         self.ends = False
         self.open: dict[str, str] = {}
+        self.reading: dict[str, Any] = {}
         written = {each for query in program.queries for each in query.sources}
         all_of_them = [candidate_from_source(each, catalog) for each in program.sources]
         self.others = [each for each in all_of_them if each.kind is None and not each.refused]
@@ -203,8 +208,23 @@ class _StreamChoice:
     ) -> ImportedStreamSettings:
         kind = kind or chosen[0].kind or "kafka"
         options = self._common_options(chosen, kind)
-        if options.get("kinesis.consumertype", "").lower() == "subscribetoshard":
+        if (
+            options.get("kinesis.consumertype", "").lower() == "subscribetoshard"
+            or "fanoutconsumerarn" in options
+        ):
             self.notes.append("it reads by enhanced fan-out: fan_out: true in the land query keeps that")
+        named = [one for each in chosen for one in each.names if one.name == name.name]
+        assigned = (
+            []
+            if any(not one.partitions for one in named)
+            else [each for one in named for each in one.partitions]
+        )
+        if assigned:
+            shown = ", ".join(map(str, sorted(set(assigned))))
+            self.notes.append(
+                f"line {name.line}: it reads the partitions {shown} of {name.name}, and this file reads all of them: `millrace split` divides "
+                "a topic among jobs"
+            )
         self.ends = False
         trigger = self._shortest_trigger([each.source for each in chosen])
         settings = ImportedStreamSettings(
@@ -214,7 +234,8 @@ class _StreamChoice:
             trigger,
             open=self.open,
             pattern=name.pattern,
-            partitions=name.partitions,
+            partitions=tuple(sorted(set(assigned))),
+            reading=self.reading,
             ends=self.ends,
         )
         self.open = {}
@@ -299,7 +320,7 @@ class _StreamChoice:
 
     def _only_name_or_ask(self, candidates: Sequence[StreamCandidate], kind: Kind) -> StreamName:
         names = [one for each in candidates for one in each.names]
-        distinct = {(one.name, one.pattern, one.partitions): one for one in reversed(names)}
+        distinct = {(one.name, one.pattern): one for one in reversed(names)}
         if len(distinct) == 1 and names[0].name is not None:
             return names[0]
         what = "the program reads several" if len(names) > 1 else "the program does not name it"
@@ -330,7 +351,8 @@ class _StreamChoice:
                 self.open["authentication"] = "; ".join(security)
             elif table.more or not candidates:
                 self._set_sign_in_by_port_or_ask(options, candidates, table.more)
-        self._note_unusable_limit(options, unclear)
+        self.reading, notes = reading_keys_and_notes(candidates, options, unclear)
+        self.notes += notes
         return options
 
     def _set_brokers_or_ask(
@@ -344,7 +366,7 @@ class _StreamChoice:
             return
         for each in _BROKERS:
             options.pop(each, None)
-        why = f"{addresses} is not HOST:PORT" if addresses else ""
+        why = f"{censor((), addresses)} is not HOST:PORT" if addresses else ""
         why = why or next(
             (f"{key} is {describe_values_with_lines(unclear[key])}" for key in _BROKERS if key in unclear), ""
         )
@@ -356,36 +378,21 @@ class _StreamChoice:
         self, options: dict[str, str], candidates: Sequence[StreamCandidate], more: str
     ) -> None:
         """Set the sign-in that the brokers' port stands for, where options that are not known may tell another."""
-        known = {options.get(f"{prefix}{each}", "") for prefix in ("kafka.", "") for each in _SECURITY[:2]}
-        if any(re.search("AWS_MSK_IAM|SSL|PLAINTEXT", each.upper()) for each in known):
+        if names_sign_in(options):
             return
-        why = (
-            f"some options of line {candidates[0].source.line} come from {more}"
-            if candidates
-            else "nothing of it is read"
-        )
-        ports = set(re.findall(r":(\d+)", next((options[each] for each in _BROKERS if each in options), "")))
-        sign_in = _SIGN_INS_BY_PORT.get(ports.pop()) if len(ports) == 1 else None
+        line = f"some options of line {candidates[0].source.line}" if candidates else "its options"
+        why = f"{line} come from {more or 'a program that is not read'}"
+        sign_in = security_options_of_port(next((options[each] for each in _BROKERS if each in options), ""))
         if "brokers" in self.open:
-            self.open["authentication"] = (
-                f"{why}, and the brokers' port tells it; give them with --brokers HOST:PORT,..."
-            )
+            why += ", and the brokers' port tells it; give them with --brokers HOST:PORT,..."
+            self.open["authentication"] = why
         elif sign_in is None:
             self.open["authentication"] = (
-                f"{why}, and the brokers' port is none of MSK's: none, tls, iam or a mapping"
+                f"{why}, and the brokers' port is none of MSK's: none, tls or a mapping"
             )
         else:
             options |= {**sign_in, **options}
             self.notes.append(f"{why}: the authentication is taken from the brokers' port")
-
-    def _note_unusable_limit(self, options: Mapping[str, str], unclear: Mapping[str, Values]) -> None:
-        for key in (each.lower() for each in _LIMIT):
-            if key in unclear:
-                self.notes.append(
-                    f"its limit {key} is {describe_values_with_lines(unclear[key])}: {_INSTEAD}"
-                )
-            elif key in options and not options[key].isdecimal():
-                self.notes.append(f"its limit {options[key]} is no number: {_INSTEAD}")
 
     def _shortest_trigger(self, sources: Sequence[ProgramSource]) -> float | None:
         """Return the trigger of the queries that read the sources; the shortest of several."""
@@ -413,31 +420,20 @@ class _StreamChoice:
         for each in query.options.get(TRIGGER, ()):
             line = each.line or query.line
             if isinstance(each.value, Unknown):
-                self.notes.append(f"line {line}: its trigger is {each.value.origin}: {_INSTEAD}")
+                self.notes.append(f"line {line}: its trigger is {each.value.origin}: {INSTEAD}")
                 continue
             seconds = None if each.value is None else trigger_interval_seconds(str(each.value))
             if seconds:
                 triggers[seconds] = f"{each.value} (line {line})"
             elif seconds == 0:
                 self.notes.append(
-                    f"with its trigger {each.value} a batch follows the other at once: {_INSTEAD}"
+                    f"with its trigger {each.value} a batch follows the other at once: {INSTEAD}"
                 )
             elif each.value is not None:
-                self.notes.append(f"its trigger {each.value} is none that Spark takes: {_INSTEAD}")
+                self.notes.append(f"its trigger {each.value} is none that Spark takes: {INSTEAD}")
         return triggers
 
 
 _SECURITY = ("security.protocol", "sasl.mechanism", "ssl.keystore.location")
-_SIGN_INS_BY_PORT = {
-    port: {"kafka.security.protocol": protocol, "kafka.sasl.mechanism": mechanism}
-    for ports, protocol, mechanism in (
-        (("9092",), "PLAINTEXT", ""),
-        (("9094", "9194"), "SSL", ""),
-        (("9096", "9196"), "SASL_SSL", "SCRAM-SHA-512"),
-        (("9098", "9198"), "SASL_SSL", "AWS_MSK_IAM"),
-    )
-    for port in ports
-}
-"""Ports of MSK's brokers, and those for access from outside (MSK developer guide, "Port information")."""
 _FINE_IF_ABSENT = frozenset(each.lower() for names in NAMES.values() for each in names) | {*_BROKERS}
 """Options without which there is no stream at all."""

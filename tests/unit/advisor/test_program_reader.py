@@ -52,10 +52,10 @@ def test_what_cannot_be_read_is_told() -> None:
         f"with its trigger 0 seconds a batch follows the other at once: {INSTEAD}",
     )
     assert notes("window()", "most()") == (
-        f"its limit maxoffsetspertrigger is most() (line 2): {INSTEAD}",
+        f"its maxOffsetsPerTrigger is most() (line 2): {INSTEAD}",
         f"line 2: its trigger is window(): {INSTEAD}",
     )
-    assert notes("args['window']", "'many'") == (f"its limit many is no number: {INSTEAD}",)
+    assert notes("args['window']", "'many'") == (f"its maxOffsetsPerTrigger many is no number: {INSTEAD}",)
     assert notes("args.get('window', '2 minutes')") == ()
 
 
@@ -100,7 +100,7 @@ FOUND = {
     f"for o, a in opts:\n  if o in ('-t', '--topic'):\n    topic = a.replace('\"', '')\n{KAFKA}.option('subscribe', topic){WRITE}",
     "functions, and options in a dictionary": "def options(topic, **more):\n  base = {'kafka.bootstrap.servers': 'b-1:9092', 'subscribe': topic}\n"
     "  base.update(more)\n  return base\ndef read(spark, topic='payments'):\n"
-    "  return spark.readStream.format('kafka').options(**options(topic, failOnDataLoss='false')).load()\n"
+    "  return spark.readStream.format('kafka').options(**options(topic, failOnDataLoss='true')).load()\n"
     "def main():\n  df = transform(read(spark, topic='orders')).select('*')\n  df.writeStream.trigger(processingTime='10 seconds').start()\n"
     "if __name__ == '__main__':\n  main()",
     "a class": "class Job:\n  topic = 'payments'\n  def __init__(self, topic):\n    self.topic = topic\n  @property\n  def options(self):\n"
