@@ -274,12 +274,17 @@ def _rate_keys(twin: QueryTwin | None) -> dict[str, Any]:
     }
 
 
-def _batch_limit(program: ImportedStreamSettings, shards: int | None, twin: QueryTwin | None) -> int | None:
-    """Return the limit of a batch: Kinesis connectors have one for each shard."""
+def _batch_limit(
+    program: ImportedStreamSettings, shards: int | None, twin: QueryTwin | None
+) -> int | str | None:
+    """Return the limit of a batch: Kinesis connectors have one for each shard, whose number may be open."""
     whole = program.first_option("maxOffsetsPerTrigger")
     if whole is not None and whole.isdecimal():
         return int(whole)
     each = program.first_option(*SHARD_LIMITS)
-    if each is not None and each.isdecimal() and shards:
-        return int(each) * shards
+    if each is not None and each.isdecimal():
+        missing = placeholder_for_question(
+            f"{each} for each shard, and their number is open; give it with --partitions N"
+        )
+        return int(each) * shards if shards else missing
     return None if twin is None or twin.limit is None else int(twin.limit)

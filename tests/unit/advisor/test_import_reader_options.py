@@ -21,8 +21,8 @@ def of_kafka(options: dict[str, object], topics: str = "orders") -> ImportedStre
     return settings_of_program(f"{KAFKA}.option('subscribe', {topics!r}).options(**{options!r}){WRITE}")
 
 
-def land_query(said: ImportedStreamSettings) -> dict[str, Any]:
-    [job] = imported(said)["jobs"].values()
+def land_query(said: ImportedStreamSettings, partitions: int | None = 1) -> dict[str, Any]:
+    [job] = imported(said, partitions)["jobs"].values()
     return dict(next(iter(job["queries"].values())))
 
 
@@ -98,6 +98,8 @@ def test_a_limit_of_qubole_counts_for_each_shard() -> None:
     )
     assert said.notes == ()
     assert land_query(said)["records_per_batch"] == 700
+    open_limit = land_query(said, partitions=None)["records_per_batch"]
+    assert open_limit == "(open) 700 for each shard, and their number is open; give it with --partitions N"
 
 
 @pytest.mark.parametrize("answers", [StreamAnswers(), StreamAnswers(topic="payments")])

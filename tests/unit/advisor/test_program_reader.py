@@ -26,10 +26,10 @@ def program(trigger: str, limit: str = "30000") -> str:
     )
 
 
-def imported(said: ImportedStreamSettings) -> dict[str, Any]:
+def imported(said: ImportedStreamSettings, partitions: int | None = 1) -> dict[str, Any]:
     return environment_document(
         replace(_kafka(), program=said), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0,
-        record_size="1KiB", twin=None, offsets=None, partitions=1, cluster=CLUSTER,
+        record_size="1KiB", twin=None, offsets=None, partitions=partitions, cluster=CLUSTER,
     )  # fmt: skip
 
 

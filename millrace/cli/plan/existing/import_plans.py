@@ -108,7 +108,7 @@ def text_and_plans_with_fitted_sla(
 def _relaxed_sla_texts_with_notes(
     text: str, refused: ConfigurationError, *, latency_is_given: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield texts with a longer SLA, and then without the limits and without the triggers, each with its note."""
+    """Yield texts with a longer SLA, without waits for records, without limits and without triggers, each with its note."""
     [(job, settings)] = load_yaml_times_as_text(text)["jobs"].items()
     latency: timedelta = parse_duration(str(settings.get("latency", "60s")))
     why = "; ".join(each.allowed for each in refused.problems)
@@ -126,11 +126,9 @@ def _relaxed_sla_texts_with_notes(
             note = f"today's {' and '.join(left)} is left to the plan, which refuses it: {why}"
             if pins:
                 yield text, note
-            longest = (
-                latency if latency_is_given or (key and not (pins and key == "kafka")) else _LONGEST_LATENCY
-            )
+            may_fit = not latency_is_given and (not key or (pins and key == "kafka"))
             longer = latency
-            while longer < longest:
+            while may_fit and longer < _LONGEST_LATENCY:
                 longer *= 2
                 fitted = f"latency is {format_duration(longer)}, as today's trigger and limit need it: --latency gives another"
                 yield (
