@@ -74,7 +74,7 @@ def reading_keys_and_notes(
     """
     line = f"line {candidates[0].source.line}" if candidates else "its line"
     notes = [
-        f"its {name} is {describe_values_with_lines(unclear[name.lower()])}: {INSTEAD}"
+        f"its {name} is {describe_values_with_lines(unclear[name.lower()])}: {INSTEAD if name in _NUMBERS else 'it is left out'}"
         for name in (*_NUMBERS, *_KEYS)
         if name.lower() in unclear
     ]
@@ -97,10 +97,12 @@ def reading_keys_and_notes(
             notes.append(f"{line}: its {name} {value} is no value of kafka.{key} and is left out")
         else:
             keys[key] = value
-    if "min_records_per_batch" in keys:
-        keys.setdefault("max_delay", _SPARKS_DELAY)
-    else:
-        keys.pop("max_delay", None)
+    if "min_records_per_batch" in keys and "maxtriggerdelay" not in {*options, *unclear}:
+        keys["max_delay"] = _SPARKS_DELAY
+    if not {"min_records_per_batch", "max_delay"} <= keys.keys():  # one has no meaning without the other
+        keys = {
+            key: value for key, value in keys.items() if key not in ("min_records_per_batch", "max_delay")
+        }
     return keys, [*dict.fromkeys(notes), *_notes_on_other_options(candidates)]
 
 

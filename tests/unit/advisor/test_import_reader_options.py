@@ -69,6 +69,11 @@ def test_an_option_that_is_computed_is_told() -> None:
         f"{KAFKA}.option('subscribe', 'orders').option('minPartitions', tasks()){WRITE}"
     )
     assert said.notes == (f"its minPartitions is tasks() (line 1): {INSTEAD}",)
+    wait = settings_of_program(
+        f"{KAFKA}.option('subscribe', 'orders').option('minOffsetsPerTrigger', 9).option('maxTriggerDelay', delay()){WRITE}"
+    )
+    assert wait.notes == ("its maxTriggerDelay is delay() (line 1): it is left out",)
+    assert "kafka" not in land_query(wait)
     more = settings_of_program(
         f"spark.readStream.format('kinesis').option('streamName', 'orders').options(**options()){WRITE}"
     )
