@@ -15,7 +15,7 @@ from millrace.config.document.plain_text_secrets import has_secret_form
 
 _NAMES = re.compile(
     r"pass(?![a-z])|passw|pass_?(phrase|code|key)|pwd|(?<![a-z])(psw|pin|otp|jwt|sas)(?![a-z])|pw(?![a-z])|secret|token|cred(?![a-z])|credential"
-    r"|auth(?!or(?!iz))|jaas|bearer|private|signature|cookie"
+    r"|^-p\w|auth(?!or(?!iz))|jaas|bearer|private|signature|cookie"
     r"|(access|account|api|encryption|license|master|service|session|shared|signing|storage)[_. -]?(access[_. -]?)?key"
 )
 """Names of secrets in snake case; wider than those of an environment file, as a statement that is left out costs little."""
@@ -63,7 +63,7 @@ class _Statement(NamedTuple):
 
     @property
     def may_hold_secret(self) -> bool:
-        """Whether it has a secret's name or form, or signs in."""
+        """True if it has a secret's name or form, or signs in."""
         constants = [node for node in self.nodes if isinstance(node, ast.Constant)]
         constants.sort(key=lambda one: (one.lineno, one.col_offset))
         texts = [_text_of_constant(one) for one in constants if isinstance(one.value, str | bytes)]
@@ -111,14 +111,16 @@ def _statements_with_secrets(program: str) -> Iterator[tuple[int, int]]:
     statements = [
         _statement_of_node(each) for each in ast.walk(ast.parse(program)) if isinstance(each, ast.stmt)
     ]
+    setting: dict[str, list[_Statement]] = {}
+    for each in statements:
+        for name in () if each.calls else each.names(ast.Store):
+            setting.setdefault(name, []).append(each)
     waiting = [each for each in statements if each.may_hold_secret]
-    others = [each for each in statements if not each.calls and each not in waiting]
     while waiting:
         one = waiting.pop()
         yield one.first, one.last
-        used = one.names(ast.Load)
-        waiting += [each for each in others if used & each.names(ast.Store)]
-        others = [each for each in others if not used & each.names(ast.Store)]
+        for name in one.names(ast.Load):
+            waiting += setting.pop(name, [])
 
 
 def _statement_of_node(statement: ast.stmt) -> _Statement:

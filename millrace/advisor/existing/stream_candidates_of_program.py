@@ -98,7 +98,7 @@ class StreamCandidate:
 
     @property
     def reads_several_topics(self) -> bool:
-        """Whether it reads several topics at once, or may."""
+        """True if it reads several topics at once, or may."""
         return any(len(each) > 1 for each in self._alternatives)
 
     @property
