@@ -11,6 +11,7 @@ from typing import Any
 from millrace.advisor.existing.import_transform_stubs import derive_query_sections
 from millrace.advisor.existing.kafka_sign_in import bootstrap_servers_of, broker_authentication
 from millrace.advisor.existing.read_job_to_import import RunningJob
+from millrace.advisor.existing.reader_options import SHARD_LIMITS
 from millrace.advisor.existing.stream_choice import ImportedStreamSettings
 from millrace.advisor.forecasts.query_twin import QueryTwin
 from millrace.config.document.placeholders_left_by_import import is_placeholder, placeholder_for_question
@@ -107,24 +108,31 @@ def environment_document(
             query["trigger"] = format_duration(timedelta(seconds=trigger))
             triggers.append(trigger)
         shards = running.shards.get(str(each.name))
-        limit = _batch_limit(each, shards, twin)
-        if limit:
-            query["records_per_batch"] = limit
         parts = (
             partitions or shards or (len(offsets) if offsets else None) or (twin.partitions if twin else None)
         )
+        limit = _batch_limit(each, parts, twin)
+        if limit:
+            query["records_per_batch"] = limit
         if each.kind == "kafka":
             source = _topic_section(
                 each,
                 parts,
                 _add_cluster_and_return_name(clusters, _cluster_section(running, each, cluster, secret)),
             )
-            kafka: dict[str, Any] = {"partitions": list(each.partitions)} if each.partitions else {}
+            kafka = {
+                key: value
+                for key, value in each.reading.items()
+                if not (turns and key in ("min_records_per_batch", "max_delay"))
+                and not (key == "min_partitions" and parts and value <= parts)  # a task for each in any case
+            }
             if offsets:
                 kafka["start_offsets"] = dict(sorted(offsets.items()))
             query |= {"kafka": kafka} if kafka else {}
         else:
             source = {"kind": "kinesis", "existing": each.name or placeholder_for_question(each.open["name"])}
+            if role := each.first_option("awsSTSRoleARN", "kinesis.stsRoleArn"):
+                source["read_role"] = role
             source["shards"] = parts or placeholder_for_question(
                 "Kinesis does not show how many it has; give it with --partitions N"
             )
@@ -266,12 +274,17 @@ def _rate_keys(twin: QueryTwin | None) -> dict[str, Any]:
     }
 
 
-def _batch_limit(program: ImportedStreamSettings, shards: int | None, twin: QueryTwin | None) -> int | None:
-    """Return the limit of a batch: Kinesis connectors have one for each shard."""
+def _batch_limit(
+    program: ImportedStreamSettings, shards: int | None, twin: QueryTwin | None
+) -> int | str | None:
+    """Return the limit of a batch: Kinesis connectors have one for each shard, whose number may be open."""
     whole = program.first_option("maxOffsetsPerTrigger")
     if whole is not None and whole.isdecimal():
         return int(whole)
-    each = program.first_option("maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
-    if each is not None and each.isdecimal() and shards:
-        return int(each) * shards
+    each = program.first_option(*SHARD_LIMITS)
+    if each is not None and each.isdecimal():
+        missing = placeholder_for_question(
+            f"{each} for each shard, and their number is open; give it with --partitions N"
+        )
+        return int(each) * shards if shards else missing
     return None if twin is None or twin.limit is None else int(twin.limit)

@@ -7,7 +7,7 @@ of the same job changes the start position only.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,22 +167,29 @@ def text_with_placeholders_filled_in(
     tuple
         The new text, the values that were written, and the lines that are still open, by path.
     """
-    document = load_yaml_times_as_text(text)
     filled: dict[Path, Any] = {}
-    left: dict[Path, str] = {}
-    for path, question in find_values_to_fill_in(document if isinstance(document, Mapping) else {}):
+    for path, _ in _open_lines(text):
         value = _value_at_path(imported, path)
         if value is None or is_placeholder(value):
-            left[path] = question
             continue
+        filled[path] = value
+        beside = (*path[:-1], "arn")  # with IAM, a cluster has one
+        if path[-1] == "authentication" and (arn := _value_at_path(imported, beside)) is not None:
+            filled[beside] = arn
+    for path, value in filled.items():
         try:
             text = set_value(text, path, value)
         except EditError as error:
             raise StartPositionError(
                 f"{dotted_path(path)}: {value} cannot be written ({error}); write it by hand"
             ) from None
-        filled[path] = value
-    return text, filled, left
+    left = dict(_open_lines(text))
+    return text, {path: value for path, value in filled.items() if path not in left}, left
+
+
+def _open_lines(text: str) -> Iterator[tuple[Path, str]]:
+    document = load_yaml_times_as_text(text)
+    return find_values_to_fill_in(document if isinstance(document, Mapping) else {})
 
 
 def _query_section(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:

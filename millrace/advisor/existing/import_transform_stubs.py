@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import keyword
 import re
 import textwrap
 from collections import Counter
@@ -10,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from millrace.advisor.existing.program_lines_without_secrets import lines_without_secrets, snake_case
 from millrace.advisor.programs.program_streams import FORMAT, SINK, ProgramSource, Query
-from millrace.config.document.plain_text_secrets import censor, is_secret_key
+from millrace.config.document.plain_text_secrets import censor
 
 if TYPE_CHECKING:
     from millrace.advisor.existing.read_job_to_import import RunningJob
@@ -19,8 +22,11 @@ if TYPE_CHECKING:
 MODULE = "imported"
 """Name of the module in the job's folder below ``pipelines/``."""
 
-_LONGEST = 400
-"""Lines of a function that are quoted; the rest stays where it is."""
+_LONGEST, _LONGEST_NAME = 400, 30
+"""Lines of a function that are quoted, and characters of a name: with ``derive-`` and a number it is the key of a query."""
+
+_PLACES = ("table", "path", "topic", "checkpointlocation")
+"""Options that tell apart what queries write."""
 
 
 class ProgramQuery(NamedTuple):
@@ -38,13 +44,28 @@ class ProgramQuery(NamedTuple):
         The function's lines; empty without one.
     reads
         Numbers of the streams that it reads, among those that are imported.
+    query
+        The query in the program.
     """
 
     name: str
     line: int
     sink: str
     text: str
-    reads: tuple[int, ...] = (0,)
+    reads: tuple[int, ...]
+    query: Query
+
+    @property
+    def origin(self) -> str:
+        """Its place in the program and what it writes, for people."""
+        place = next(filter(None, (_only_text(self.query, each) for each in _PLACES)), "")
+        shown = re.sub(r"[^\w./:@%+=, -]", "?", censor((), place))[:200]
+        return (
+            f"Line {self.line} of the program"
+            + (f" for the query in line {self.query.line}" if self.line != self.query.line else "")
+            + (f", which writes {self.sink}" if self.sink else "")
+            + (f" ({shown})" if shown else "")
+        )
 
 
 PRINTS = frozenset({"console", "memory", "noop"})
@@ -71,10 +92,8 @@ _TABLES = frozenset(
 
 def sink_format(query: Query) -> str:
     """Return the format of a query's sink; empty where nothing of it is named, or where it has several values."""
-    formats = query.options.get(FORMAT, ())
-    if len(formats) == 1 and isinstance(formats[0].value, str):
-        return formats[0].value
-    return "table" if not formats and "table" in query.options else ""
+    named = re.sub(r"[^\w.-]", "", _only_text(query, FORMAT))
+    return named or ("table" if FORMAT not in query.options and "table" in query.options else "")
 
 
 def queries_to_derive(
@@ -90,40 +109,37 @@ def queries_to_derive(
         if SINK in each.options or sink_format(each) not in PRINTS
     ]
     several = {n for n, times in Counter(reads for _, reads in remaining).items() if times > 1}
-    found: dict[str, ProgramQuery] = {}
+    lines = lines_without_secrets(program) if remaining else []
+    derived: dict[str, ProgramQuery] = {}
     for query, reads in remaining:
         node, sink = query.function, sink_format(query)
         alone = len(reads) == 1 and reads not in several
         if alone and sink in _TABLES and SINK not in query.options and not query.shaped:
             continue
-        named = None if node is None or isinstance(node, ast.Lambda) else node.name
-        name = (
-            re.sub(r"[^a-z0-9]+", "_", _snake_case(named or f"{sink or 'query'}_{query.line}")).strip("_")
-            or "write"
+        base = _transform_name(query, sink)
+        name = next(
+            each for n in itertools.count(1) if (each := f"{base}_{n}" if n > 1 else base) not in derived
         )
-        if name in found and found[name].reads != reads:  # the same lines for another stream
-            name = f"{name}_{reads[0] + 1}"
-        text = (
-            "" if node is None else _program_lines_text(program, node.lineno, node.end_lineno or node.lineno)
-        )
-        line = query.line if node is None else node.lineno
-        found.setdefault(name, ProgramQuery(name, line, sink, text, reads))
-    return tuple(found.values())
+        first, last = (query.line, 0) if node is None else (node.lineno, node.end_lineno or node.lineno)
+        text = textwrap.dedent("\n".join(lines[first - 1 : min(last, first + _LONGEST - 1)]))
+        derived[name] = ProgramQuery(name, first, sink, text, reads, query)
+    return tuple(derived.values())
 
 
-def _snake_case(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+def _transform_name(query: Query, sink: str) -> str:
+    """Return a name from the function of a query, else from its table, else from its line; another query may have the same."""
+    table = _only_text(query, "table").rpartition(".")[2].strip("`")
+    named = table if query.function is None or isinstance(query.function, ast.Lambda) else query.function.name
+    name = re.sub(r"[^a-z0-9]+", "_", snake_case(named or f"{sink or 'query'}_{query.line}")).strip("_")
+    if not name.isidentifier() or keyword.iskeyword(name):
+        name = f"{sink_format(query) or 'write'}_{name}".rstrip("_")
+    return name[:_LONGEST_NAME].rstrip("_")
 
 
-def _program_lines_text(program: str, first: int, last: int) -> str:
-    lines = program.split("\n")[first - 1 : min(last, first + _LONGEST - 1)]
-    shown = ("(this line may hold a secret)" if _may_hold_secret(each) else each for each in lines)
-    return textwrap.dedent("\n".join(shown))
-
-
-def _may_hold_secret(line: str) -> bool:
-    words = re.findall(r"[\w.-]+", line)
-    return censor(("line",), line) != line or any(is_secret_key(each) for each in words)
+def _only_text(query: Query, option: str) -> str:
+    """Return the value of an option of a query's writer; empty where it has none, or several."""
+    values = query.options.get(option, ())
+    return values[0].value if len(values) == 1 and isinstance(values[0].value, str) else ""
 
 
 def pipelines_folder_of_job(name: str) -> str:
@@ -141,7 +157,7 @@ def derive_query_sections(written: Sequence[ProgramQuery], job: str, landed: Seq
     """
     module = f"pipelines.{pipelines_folder_of_job(job)}.{MODULE}"
     return {
-        f"derive-{each.name.replace('_', '-')}"[:40].rstrip("-"): {
+        f"derive-{each.name.replace('_', '-')}": {
             "kind": "derive",
             "source": landed[each.reads[0]],
             "transform": f"{module}:{each.name}",
@@ -163,10 +179,9 @@ def transforms_module_text(where: str, written: Sequence[ProgramQuery]) -> str:
         '    raise NotImplementedError(f"line {line} of the program is not written as a transform yet")\n'
     ]
     for each in written:
-        sink = f", which writes {each.sink}" if each.sink else ""
         parts.append(
             f"\n\ndef {each.name}(rows: DataFrame) -> DataFrame:\n"
-            f'    """Line {each.line} of the program{sink}: return the rows to write; the query\'s sink writes them."""\n'
+            f'    """{each.origin}: return the rows to write; the query\'s sink writes them."""\n'
             f"    return _unfinished(rows, {each.line})\n"
         )
         parts.append("".join(f"#{' ' * bool(line)}{line}\n" for line in each.text.splitlines()))

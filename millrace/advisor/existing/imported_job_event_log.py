@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -67,7 +68,7 @@ def import_figures_of_history(history: History, log: str, running: RunningJob) -
         allowed = f"a log with a batch that reads {program.name}; its batches read {', '.join(sorted(described)) or 'nothing'}"
         raise wrong_option_error("--logs", log, allowed)
     query = queries[-1]
-    fitted = twin_of_query(history, query)
+    fitted = _twin_of_stream(history, query, program)
     if program.kind == "kinesis":
         return ImportLogFigures(fitted, None)
     refused = ""
@@ -75,6 +76,8 @@ def import_figures_of_history(history: History, log: str, running: RunningJob) -
         refused = f"several of its queries read {program.name}, each from offsets of its own"
     elif program.pattern:
         refused = "a pattern of topics has offsets by topic"
+    elif program.partitions:
+        refused = f"it reads the partitions {', '.join(map(str, program.partitions))} of {program.name}"
     elif history.ended_at is not None:
         refused = f"it was not read to its end: {history.ended_at}"
     if refused:
@@ -82,7 +85,7 @@ def import_figures_of_history(history: History, log: str, running: RunningJob) -
     ended = datetime.fromtimestamp(query.batches[-1].ended_at, UTC).isoformat(timespec="seconds")
     return ImportLogFigures(
         fitted,
-        _end_offsets_of_topic(query, program.name),
+        _end_offsets_of_topic(query, program),
         (f"offsets of batch {query.batches[-1].id}, which ended at {ended}",),
     )
 
@@ -115,18 +118,57 @@ def _sources_of_last_batch(query: Query) -> Sequence[BatchSource]:
 
 def _reads_stream(query: Query, program: ImportedStreamSettings) -> bool:
     """Return whether a query reads a stream of exactly this name."""
+    return any(_part_of_stream(each, program) is not None for each in _sources_of_last_batch(query))
+
+
+def _part_of_stream(source: BatchSource, program: ImportedStreamSettings) -> BatchSource | None:
+    """Return a source with the positions of a stream alone, of those that it reads; None if it does not read the stream."""
     name = str(program.name).rpartition("/")[2]
-    if program.kind == "kafka":
-        topics = {key.rpartition(":")[0] for each in _sources_of_last_batch(query) for key in each.end or ()}
-        return any(re.fullmatch(name, each) for each in topics) if program.pattern else name in topics
-    whole = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])")
-    return any(whole.search(each.description) for each in _sources_of_last_batch(query))
+    if program.kind == "kinesis":
+        whole = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])")
+        return source if whole.search(source.description) else None
+    own = re.compile(name if program.pattern else re.escape(name))
+
+    def own_positions(all_of_them: Mapping[str, int] | None) -> Mapping[str, int] | None:
+        if all_of_them is None:
+            return None
+        return {each: at for each, at in all_of_them.items() if own.fullmatch(each.rpartition(":")[0])}
+
+    start, end, latest = map(own_positions, (source.start, source.end, source.latest))
+    return replace(source, start=start, end=end, latest=latest) if end else None
 
 
-def _end_offsets_of_topic(query: Query, topic: str) -> dict[int, int]:
+def _twin_of_stream(history: History, query: Query, program: ImportedStreamSettings) -> QueryTwin | None:
+    """Return the twin of a query with the arrivals of one of its streams; None where the log shows too few of its batches.
+
+    The costs of a batch and of a record are those of the whole query. Spark divides a limit among topics by what waits in them.
+    """
+    batches = []
+    for each in query.batches:
+        sources = [part for one in each.sources if (part := _part_of_stream(one, program)) is not None]
+        batches.append(replace(each, sources=tuple(sources), rows=sum(one.rows for one in sources)))
+    twin = twin_of_query(history, query)
+    if twin is None or all(
+        one.sources == each.sources for one, each in zip(batches, query.batches, strict=True)
+    ):
+        return twin
+    own = twin_of_query(history, replace(query, batches=tuple(batches)))
+    if own is None:
+        return None
+    share = sum(each.records for each in batches) / sum(each.records for each in query.batches)
+    ends = {key for one in batches[-1].sources for key in one.end or ()}
+    return replace(
+        twin,
+        arrivals=own.arrivals,
+        limit=None if twin.limit is None else twin.limit * share,
+        partitions=len(ends) or twin.partitions,
+    )
+
+
+def _end_offsets_of_topic(query: Query, program: ImportedStreamSettings) -> dict[int, int]:
     return {
         int(key.rpartition(":")[2]): at
         for each in query.batches[-1].sources
-        for key, at in (each.end or {}).items()
-        if key.rpartition(":")[0] == topic
+        if (part := _part_of_stream(each, program)) is not None
+        for key, at in (part.end or {}).items()
     }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
-from millrace.advisor.existing.stream_choice import ImportedStreamSettings
 from millrace.config.aws.pagination import list_all
+
+if TYPE_CHECKING:
+    from millrace.advisor.existing.stream_choice import ImportedStreamSettings
 
 
 def bootstrap_servers_of(program: ImportedStreamSettings) -> str:
@@ -17,34 +20,52 @@ def bootstrap_servers_of(program: ImportedStreamSettings) -> str:
 
 
 _PASSWORDS = {"SCRAM-SHA-512": "scram-sha-512", "PLAIN": "plain"}
-_PORTS = {":9094": "SSL", ":9096": "SCRAM-SHA-512", ":9098": "AWS_MSK_IAM"}
-"""Ports of MSK's brokers (MSK developer guide, "Port information")."""
+
+_SIGN_INS_BY_PORT = {
+    port: {"kafka.security.protocol": protocol, "kafka.sasl.mechanism": mechanism}
+    for ports, protocol, mechanism in (
+        (("9092",), "PLAINTEXT", ""),
+        (("9094", "9194"), "SSL", ""),
+        (("9096", "9196"), "SASL_SSL", "SCRAM-SHA-512"),
+        (("9098", "9198"), "SASL_SSL", "AWS_MSK_IAM"),
+    )
+    for port in ports
+}
+"""Ports of MSK's brokers, and those for access from outside (MSK developer guide, "Port information")."""
+
+
+def names_sign_in(options: Mapping[str, str]) -> bool:
+    """Return whether options name a protocol, or the mechanism that has one protocol alone."""
+    names = ("security.protocol", "sasl.mechanism")
+    values = [options.get(f"{prefix}{each}", "").upper() for prefix in ("kafka.", "") for each in names]
+    return any(re.search("AWS_MSK_IAM|SSL|PLAINTEXT", each) for each in values)
+
+
+def security_options_of_port(servers: str) -> dict[str, str] | None:
+    """Return the options that the port of bootstrap servers stands for; None if it is none of MSK's, or if they have several."""
+    ports = set(re.findall(r":(\d+)", servers))
+    return _SIGN_INS_BY_PORT.get(ports.pop()) if len(ports) == 1 else None
 
 
 def broker_authentication(program: ImportedStreamSettings) -> BrokerAuthentication:
     """Return the authentication that a program uses for its brokers."""
     if "authentication" in program.open:
         return BrokerAuthentication(None, program.open["authentication"])
-    mechanism = program.first_option("kafka.sasl.mechanism", "sasl.mechanism") or ""
-    protocol = program.first_option("kafka.security.protocol", "security.protocol") or ""
-    if program.by_port and not (mechanism or protocol):
-        servers = bootstrap_servers_of(program)
-        mechanism = next((value for port, value in _PORTS.items() if port in servers), "")
-        protocol = "SSL" if mechanism == "SSL" else "SASL_SSL" if mechanism else ""
+    mechanism = (program.first_option("kafka.sasl.mechanism", "sasl.mechanism") or "").upper()
+    protocol = (program.first_option("kafka.security.protocol", "security.protocol") or "PLAINTEXT").upper()
     if "AWS_MSK_IAM" in mechanism:
         return BrokerAuthentication("iam")
-    if protocol.startswith("SASL"):
-        kind = _PASSWORDS.get(mechanism)
-        if kind is None or protocol != "SASL_SSL":
-            how = f"{protocol} with {mechanism or 'no mechanism'}"
-            return BrokerAuthentication(
-                None,
-                f"the program signs in by {how}, which is none of iam, scram-sha-512 and plain over TLS: offer one of these on the cluster",
-            )
-        return BrokerAuthentication(kind, secret=program.first_option("secret") or "")
+    if protocol == "SASL_SSL" and mechanism in _PASSWORDS:
+        return BrokerAuthentication(_PASSWORDS[mechanism], secret=program.first_option("secret") or "")
+    if protocol not in ("PLAINTEXT", "SSL"):
+        how = f"{protocol} with {mechanism or 'no mechanism'}"
+        return BrokerAuthentication(
+            None,
+            f"the program signs in by {how}, which is none of iam, scram-sha-512 and plain over TLS: offer one of these on the cluster",
+        )
     if program.first_option("kafka.ssl.keystore.location", "ssl.keystore.location"):
         return BrokerAuthentication("mutual-tls", secret="")
-    return BrokerAuthentication("tls" if "SSL" in protocol else "none")
+    return BrokerAuthentication("tls" if protocol == "SSL" else "none")
 
 
 class BrokerAuthentication(NamedTuple):

@@ -12,6 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.advisor.programs.possible_values import Alternative, Unknown, Values, known_value
 from millrace.advisor.programs.program_streams import CATALOG, FORMAT, ProgramSource
+from millrace.config.document.plain_text_secrets import censor
 
 Kind = Literal["kinesis", "kafka"]
 
@@ -91,16 +92,24 @@ class StreamCandidate:
     @property
     def names(self) -> list[StreamName]:
         """Names that the stream may have; one without a name where none is known."""
-        kind = self.kind or "kafka"
-        key = next((each for each in NAMES[kind] if each.lower() in self.options), "")
-        names = [
-            _name_or_question(one, kind)
-            for each in self.options.get(key.lower(), ())
-            if each.value is not None
-            for one in _names_of_option(key, each, self.source.line)
-        ]
+        names = [_name_or_question(one, self.kind or "kafka") for each in self._alternatives for one in each]
         missing = self.refused or self.source.more or "not named"
         return names or [StreamName(None, self.source.line, missing)]
+
+    @property
+    def reads_several_topics(self) -> bool:
+        """True if it reads several topics at once, or may."""
+        return any(len(each) > 1 for each in self._alternatives)
+
+    @property
+    def _alternatives(self) -> list[list[StreamName]]:
+        """The names in each value of the option that names them."""
+        key = next((each for each in NAMES[self.kind or "kafka"] if each.lower() in self.options), "")
+        return [
+            _names_of_option(key, each, self.source.line)
+            for each in self.options.get(key.lower(), ())
+            if each.value is not None
+        ]
 
 
 _VALID: Mapping[Kind, str] = {
@@ -148,7 +157,7 @@ def candidates_by_stream(
         for name in each.names:
             if name.name is None:
                 return []
-            key = (each.kind, name.name, str(name.pattern), str(name.partitions))
+            key = (each.kind, name.name, str(name.pattern))
             candidates_by_name.setdefault(key, (name, []))[1].append(each)
     return list(candidates_by_name.values())
 
@@ -214,7 +223,7 @@ def _stream_kind_of_options(options: Mapping[str, Values]) -> Kind | None:
 def describe_values_with_lines(values: Values) -> str:
     """Return what values are, each with its line."""
     texts = [
-        (each.value.origin if isinstance(each.value, Unknown) else str(each.value))
+        (each.value.origin if isinstance(each.value, Unknown) else censor((), str(each.value)))
         + (f" (line {each.line})" if each.line else "")
         for each in values
         if each.value is not None

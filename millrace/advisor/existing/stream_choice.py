@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from millrace.advisor.existing.import_transform_stubs import (
     PRINTS,
@@ -13,6 +14,8 @@ from millrace.advisor.existing.import_transform_stubs import (
     queries_to_derive,
     sink_format,
 )
+from millrace.advisor.existing.kafka_sign_in import names_sign_in, security_options_of_port
+from millrace.advisor.existing.reader_options import INSTEAD, reading_keys_and_notes
 from millrace.advisor.existing.stream_candidates_of_program import (
     NAMES,
     SERVERS,
@@ -37,12 +40,11 @@ from millrace.advisor.programs.program_streams import (
     Query,
     read_program_streams,
 )
+from millrace.config.document.plain_text_secrets import censor
 from millrace.config.document.problems import wrong_option_error
 
-_LIMIT = ("maxOffsetsPerTrigger", "maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
 _BROKERS = ("kafka.bootstrap.servers", "bootstrap.servers")
 _ASKED: Mapping[Kind, str] = {"kafka": "--topic", "kinesis": "--stream"}
-_INSTEAD = "it is taken from the event log, or the plan computes it"
 
 
 class StreamAnswers(NamedTuple):
@@ -78,8 +80,8 @@ class ImportedStreamSettings:
         Whether the name is a pattern.
     partitions
         Partitions that the program assigns to itself; empty for all.
-    by_port
-        Whether the brokers' port tells the authentication, as the program does not.
+    reading
+        Keys of a land query's ``kafka`` for its other options.
     written
         Queries with a function for each batch, or all of several.
     why_not
@@ -98,7 +100,7 @@ class ImportedStreamSettings:
     open: Mapping[str, str] = field(default_factory=dict)
     pattern: bool = False
     partitions: tuple[int, ...] = ()
-    by_port: bool = False
+    reading: Mapping[str, Any] = field(default_factory=dict)
     written: tuple[ProgramQuery, ...] = ()
     why_not: str = ""
     ends: bool = False
@@ -151,7 +153,7 @@ class _StreamChoice:
         self.notes: list[str] = []
         self.ends = False
         self.open: dict[str, str] = {}
-        self.by_port = False
+        self.reading: dict[str, Any] = {}
         written = {each for query in program.queries for each in query.sources}
         all_of_them = [candidate_from_source(each, catalog) for each in program.sources]
         self.others = [each for each in all_of_them if each.kind is None and not each.refused]
@@ -206,8 +208,23 @@ class _StreamChoice:
     ) -> ImportedStreamSettings:
         kind = kind or chosen[0].kind or "kafka"
         options = self._common_options(chosen, kind)
-        if options.get("kinesis.consumertype", "").lower() == "subscribetoshard":
+        if (
+            options.get("kinesis.consumertype", "").lower() == "subscribetoshard"
+            or "fanoutconsumerarn" in options
+        ):
             self.notes.append("it reads by enhanced fan-out: fan_out: true in the land query keeps that")
+        named = [one for each in chosen for one in each.names if one.name == name.name]
+        assigned = (
+            []
+            if any(not one.partitions for one in named)
+            else [each for one in named for each in one.partitions]
+        )
+        if assigned:
+            shown = ", ".join(map(str, sorted(set(assigned))))
+            self.notes.append(
+                f"line {name.line}: it reads the partitions {shown} of {name.name}, and this file reads all of them: `millrace split` divides "
+                "a topic among jobs"
+            )
         self.ends = False
         trigger = self._shortest_trigger([each.source for each in chosen])
         settings = ImportedStreamSettings(
@@ -217,11 +234,11 @@ class _StreamChoice:
             trigger,
             open=self.open,
             pattern=name.pattern,
-            partitions=name.partitions,
-            by_port=self.by_port,
+            partitions=tuple(sorted(set(assigned))),
+            reading=self.reading,
             ends=self.ends,
         )
-        self.open, self.by_port = {}, False
+        self.open = {}
         return settings
 
     def _derivable_queries(self, streams: Sequence[Sequence[ProgramSource]]) -> tuple[ProgramQuery, ...]:
@@ -232,11 +249,9 @@ class _StreamChoice:
             if not each.sources or any(set(each.sources) & set(one) for one in streams)
         ]
         derived = queries_to_derive(queries, streams, self.text)
-        lines = {each.line for each in derived}
         if derived:
-            places = dict.fromkeys(
-                f"{each.line}: {each.sink}" if each.sink else str(each.line) for each in derived
-            )
+            counts = Counter(f"{each.line}: {each.sink}" if each.sink else str(each.line) for each in derived)
+            places = [f"{place}, {times} queries" if times > 1 else place for place, times in counts.items()]
             self.notes.append(
                 f"what writes it (line{'s' * (len(places) > 1)} {', '.join(places)}) is a derive query of a transform to be finished, and an "
                 "Iceberg table until you name its sink"
@@ -247,11 +262,7 @@ class _StreamChoice:
                 f"line {', '.join(str(each.line) for each in joined)}: it reads {len(joined[0].reads)} streams, and its derive query has the "
                 "first of them: `state.join` adds another, routes of one land query put several into one table"
             )
-        left = [
-            each
-            for each in queries
-            if not lines & {each.line, 0 if each.function is None else each.function.lineno}
-        ]
+        left = [each for each in queries if all(each is not one.query for one in derived)]
         printing = dict.fromkeys(str(each.line) for each in left if sink_format(each) in PRINTS)
         if printing:
             self.notes.append(f"line {', '.join(printing)}: what it prints, and keeps nowhere, is left out")
@@ -309,7 +320,7 @@ class _StreamChoice:
 
     def _only_name_or_ask(self, candidates: Sequence[StreamCandidate], kind: Kind) -> StreamName:
         names = [one for each in candidates for one in each.names]
-        distinct = {(one.name, one.pattern, one.partitions): one for one in reversed(names)}
+        distinct = {(one.name, one.pattern): one for one in reversed(names)}
         if len(distinct) == 1 and names[0].name is not None:
             return names[0]
         what = "the program reads several" if len(names) > 1 else "the program does not name it"
@@ -338,13 +349,10 @@ class _StreamChoice:
             ]
             if security:
                 self.open["authentication"] = "; ".join(security)
-            elif table.more and "kafka.security.protocol" not in options:
-                self.notes.append(
-                    f"some options of line {candidates[0].source.line} come from {table.more}: the authentication is taken "
-                    "from the brokers' port"
-                )
-                self.by_port = True
-        self._note_unusable_limit(options, unclear)
+            elif table.more or not candidates:
+                self._set_sign_in_by_port_or_ask(options, candidates, table.more)
+        self.reading, notes = reading_keys_and_notes(candidates, options, unclear)
+        self.notes += notes
         return options
 
     def _set_brokers_or_ask(
@@ -358,7 +366,7 @@ class _StreamChoice:
             return
         for each in _BROKERS:
             options.pop(each, None)
-        why = f"{addresses} is not HOST:PORT" if addresses else ""
+        why = f"{censor((), addresses)} is not HOST:PORT" if addresses else ""
         why = why or next(
             (f"{key} is {describe_values_with_lines(unclear[key])}" for key in _BROKERS if key in unclear), ""
         )
@@ -366,14 +374,25 @@ class _StreamChoice:
         line = candidates[0].source.line if candidates else 0
         self.open["brokers"] = f"line {line}: {why}; give them with --brokers HOST:PORT,..."
 
-    def _note_unusable_limit(self, options: Mapping[str, str], unclear: Mapping[str, Values]) -> None:
-        for key in (each.lower() for each in _LIMIT):
-            if key in unclear:
-                self.notes.append(
-                    f"its limit {key} is {describe_values_with_lines(unclear[key])}: {_INSTEAD}"
-                )
-            elif key in options and not options[key].isdecimal():
-                self.notes.append(f"its limit {options[key]} is no number: {_INSTEAD}")
+    def _set_sign_in_by_port_or_ask(
+        self, options: dict[str, str], candidates: Sequence[StreamCandidate], more: str
+    ) -> None:
+        """Set the sign-in that the brokers' port stands for, where options that are not known may tell another."""
+        if names_sign_in(options):
+            return
+        line = f"some options of line {candidates[0].source.line}" if candidates else "its options"
+        why = f"{line} come from {more or 'a program that is not read'}"
+        sign_in = security_options_of_port(next((options[each] for each in _BROKERS if each in options), ""))
+        if "brokers" in self.open:
+            why += ", and the brokers' port tells it; give them with --brokers HOST:PORT,..."
+            self.open["authentication"] = why
+        elif sign_in is None:
+            self.open["authentication"] = (
+                f"{why}, and the brokers' port is none of MSK's: none, tls or a mapping"
+            )
+        else:
+            options |= {**sign_in, **options}
+            self.notes.append(f"{why}: the authentication is taken from the brokers' port")
 
     def _shortest_trigger(self, sources: Sequence[ProgramSource]) -> float | None:
         """Return the trigger of the queries that read the sources; the shortest of several."""
@@ -401,17 +420,17 @@ class _StreamChoice:
         for each in query.options.get(TRIGGER, ()):
             line = each.line or query.line
             if isinstance(each.value, Unknown):
-                self.notes.append(f"line {line}: its trigger is {each.value.origin}: {_INSTEAD}")
+                self.notes.append(f"line {line}: its trigger is {each.value.origin}: {INSTEAD}")
                 continue
             seconds = None if each.value is None else trigger_interval_seconds(str(each.value))
             if seconds:
                 triggers[seconds] = f"{each.value} (line {line})"
             elif seconds == 0:
                 self.notes.append(
-                    f"with its trigger {each.value} a batch follows the other at once: {_INSTEAD}"
+                    f"with its trigger {each.value} a batch follows the other at once: {INSTEAD}"
                 )
             elif each.value is not None:
-                self.notes.append(f"its trigger {each.value} is none that Spark takes: {_INSTEAD}")
+                self.notes.append(f"its trigger {each.value} is none that Spark takes: {INSTEAD}")
         return triggers
 
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 from urllib.parse import unquote
 
+from millrace.config.document.placeholders_left_by_import import is_placeholder
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.document.yaml_tree import Tree
 
 _KEY = re.compile(
-    r"pass(word|wd|phrase)|(?<!no)secret|credential|(^|[._-])(token|pwd)$|jaas\.config"
+    r"pass(word|wd|phrase)|(?<!no)secret|credential|(^|[._-])(token|pass|pwd|pw)$|(?-i:[a-z]Pass$)|jaas\.config"
     r"|(access|private|api|account|session|shared)[._-]?(access[._-]?)?(key|token)",
     re.IGNORECASE,
 )
@@ -23,7 +24,7 @@ _ARN = re.compile(r"^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}|aws)?:[\w+=,.@
 _ARNS = re.compile(r"arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}|aws)?:[\w+,.@:/-]+")
 """ARNs inside a text, such as a secret's."""
 
-_NAMED = r"[\w.-]*(?:pass(?:word|wd|phrase)|pwd|(?<!no)secret|token|credentials?|signature|(?:secret|access|private|api|account|session|shared|encryption)[._-]?(?:access[._-]?)?key)"
+_NAMED = r"[\w.-]*(?:pass(?:word|wd|phrase)|(?<=[._-])pass|\bpass(?==)|pwd|(?<!no)secret|token|credentials?|signature|(?:secret|access|private|api|account|session|shared|encryption)[._-]?(?:access[._-]?)?key)"
 _ELSEWHERE = r"(?!arn:aws|\$\{|\$[A-Za-z_]|\{\{|%\(|<|\*{3}|(?:true|false|null|none)\b)"
 """Values in the place of a secret that are none: a reference, a variable, a placeholder, true or false."""
 
@@ -71,7 +72,7 @@ _NAMED_FORMS = 2
 """The first of them, which look for a secret's name with a value behind it."""
 
 _LITERAL = re.compile(
-    r"(?i)(?:pass(?:word|wd|phrase)|pwd|(?<!no)secret)[\"']?\s*(?::\s*\w+\s*)?[=:]\s*[rbf]?"
+    r"(?i)(?:pass(?:word|wd|phrase)|(?<![a-z])pass|pwd|(?<!no)secret)[\"']?\s*(?::\s*\w+\s*)?[=:]\s*[rbf]?"
     r"([\"'])(?=[^\"']*\d)(?=[^\"']*[a-z])[^\"'\s{}<>$%]{8,}\1"
 )
 """A password as a literal of a program, with a letter and a digit."""
@@ -83,11 +84,6 @@ _COLUMNS = ("on", "columns")
 """Keys whose entries are names of columns; a column may be called ``token``."""
 
 ALLOWED = "a reference, such as arn:aws:secretsmanager:..., or the job's own role"
-
-
-def is_secret_key(key: str) -> bool:
-    """Return whether a key holds a secret, judged by its name."""
-    return _KEY.search(key) is not None
 
 
 def censor(path: Path, value: str) -> str:
@@ -102,7 +98,7 @@ def findings_of_secrets(tree: Tree) -> Iterator[Finding]:
         if isinstance(text, str) and text and _is_secret(path, text):
             yield Finding(path, text, ALLOWED, "a secret in plain text")
         for depth, step in enumerate(path, 1):
-            if isinstance(step, str) and _has_secret_form(step):
+            if isinstance(step, str) and has_secret_form(step):
                 shown = f"{step[:2]}… ({len(step)} characters)"
                 yield Finding((*path[: depth - 1], shown), shown, ALLOWED, "a secret in plain text")
 
@@ -121,17 +117,17 @@ def number_of_first_line_with_secret(text: str, *, names: bool) -> int:
 
 
 def _is_secret(path: Path, value: str) -> bool:
-    if value == MISSING or _REFERENCE.match(value):
+    if value == MISSING or is_placeholder(value) or _REFERENCE.match(value):
         return False
     column = len(path) > 1 and path[-2] in _COLUMNS
     if _ARN.match(value):
         return False  # an ARN is a name, even if its end looks like a key
-    by_key = bool(path) and not column and is_secret_key(str(path[-1]))
-    return by_key or _has_secret_form(value)
+    by_key = bool(path) and not column and _KEY.search(str(path[-1])) is not None
+    return by_key or has_secret_form(value)
 
 
 @lru_cache(maxsize=4096)
-def _has_secret_form(text: str) -> bool:
+def has_secret_form(text: str) -> bool:
     """Return whether a text holds something with a secret's form, also if it is percent-encoded."""
     text = _ARNS.sub("", text[:_LONGEST])
     plain = unquote(text)

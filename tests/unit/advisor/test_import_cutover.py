@@ -20,6 +20,7 @@ from millrace.advisor.existing.import_cutover import (
     cut_over_steps,
     import_comment,
     is_imported_from,
+    load_yaml_times_as_text,
     text_with_start_position,
 )
 from millrace.advisor.existing.read_job_to_import import RunningJob
@@ -234,9 +235,11 @@ def test_what_is_open_stands_in_the_file_until_an_option_tells_it(project: Path)
         assert option in said
     with pytest.raises(ConfigurationError) as refused:
         load("orders", project)
-    keys = {each.key for each in refused.value.problems}
+    problems = [each for each in refused.value.problems if each.key != "kafka.theirs.authentication.kind"]
+    keys = {each.key for each in problems}
     assert keys == {
         "kafka.theirs.bootstrap_servers",
+        "kafka.theirs.authentication",
         "streams.orders.topic",
         "streams.orders.partitions",
         "streams.orders.traffic.records_per_second",
@@ -244,7 +247,7 @@ def test_what_is_open_stands_in_the_file_until_an_option_tells_it(project: Path)
     }
     assert all(
         file.read_text().splitlines()[each.line - 1].strip().startswith(each.key.rpartition(".")[2])
-        for each in refused.value.problems
+        for each in problems
     )
     # A second import fills what it knows now; what people wrote stays.
     file.write_text(file.read_text() + "tags: {team: orders} # by hand\n")
@@ -258,6 +261,41 @@ def test_what_is_open_stands_in_the_file_until_an_option_tells_it(project: Path)
     found = load("orders", project)
     [stream] = found.streams.values()
     assert (stream.topic, stream.partitions, found.tags) == ("sales", 6, {"team": "orders"})
+
+
+CLUSTER = "arn:aws:kafka:us-east-1:123456789012:cluster/theirs/abcd1234-ab12-1"
+SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:AmazonMSK_theirs-AbCdEf"
+
+
+@pytest.mark.parametrize(
+    ("port", "option", "left", "authentication"),
+    [
+        (9098, ("--cluster", CLUSTER), "kafka.theirs.arn", "iam"),
+        (9096, ("--secret", SECRET), "kafka.theirs.authentication.secret", {"kind": "scram-sha-512", "secret": SECRET}),
+        (9094, (), None, "tls"),
+        (9093, (), "kafka.theirs.authentication", None),
+    ],
+)  # fmt: skip
+def test_a_sign_in_is_open_until_the_brokers_are_known(
+    port: int, option: tuple[str, ...], left: str | None, authentication: Any, project: Path
+) -> None:
+    file = project / "environments" / "orders.yaml"
+    words = ("--schema", SCHEMA, "--partitions", "6", "--rate", "800", "--json")
+    status, said = run(*words)
+    told = json.loads(said[: said.rindex("}") + 1])
+    assert (status, "kafka.theirs.authentication" in told["open"]) == (1, True)
+    words = (*words, "--topic", "sales", "--brokers", f"b-1.theirs.example:{port}")
+    status, said = run(*words)
+    told = json.loads(said[: said.rindex("}") + 1])
+    assert (status, list(told["open"])) == (int(left is not None), [left] * (left is not None))
+    if authentication is None:
+        return
+    if option:
+        assert run(*words, *option)[0] == 0
+    cluster = load_yaml_times_as_text(file.read_text())["kafka"]["theirs"]
+    assert cluster["authentication"] == authentication
+    assert cluster.get("arn") == (CLUSTER if port == 9098 else None)
+    load("orders", project)
 
 
 def test_a_file_that_cannot_be_planned_is_there_to_be_corrected(project: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from millrace.advisor.existing.imported_job_event_log import ImportLogFigures, read_log_figures
 from millrace.advisor.existing.read_job_to_import import RunningJob
 from millrace.advisor.existing.stream_choice import ImportedStreamSettings
-from millrace.advisor.logs.application_history_model import History, Query
+from millrace.advisor.logs.application_history_model import BatchSource, History, Query
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import ConfigurationError
 from tests.unit.advisor.event_log_writer import write
@@ -103,3 +103,81 @@ def test_the_log_is_the_runs_own_and_not_the_newest(tmp_path: Path) -> None:
         match="a place with one event log: glue:orders has no run, so it is unknown which of the 3 logs",
     ):
         read_log_figures(str(tmp_path), job("orders"))
+
+
+def shared(truth: Truth, names: Mapping[str, int], *, kind: str = "kafka") -> History:
+    """A history of one query on several topics, or streams, each with so many of its partitions."""
+    [query] = history([truth]).queries
+    topics = [topic for topic, parts in names.items() for _ in range(parts)]
+    numbers = [number for parts in names.values() for number in range(parts)]
+
+    def sources(source: BatchSource) -> tuple[BatchSource, ...]:
+        if kind == "kinesis":
+            return tuple(
+                replace(source, description=f"KinesisSource[{each}]", rows=source.rows * parts // len(topics))
+                for each, parts in names.items()
+            )
+        moved = {
+            key: {
+                f"{topics[n]}:{numbers[n]}": at for n, at in enumerate((getattr(source, key) or {}).values())
+            }
+            for key in ("start", "end", "latest")
+        }
+        return (replace(source, description=f"KafkaV2[Subscribe[{', '.join(names)}]]", **moved),)
+
+    batches = tuple(replace(each, sources=sources(each.sources[0])) for each in query.batches)
+    return replace(history([truth]), queries=(replace(query, batches=batches),))
+
+
+SHARED = {"orders": 1, "payments": 5, "refunds": 2}
+
+
+@pytest.mark.parametrize("topic", SHARED)
+def test_a_topic_of_several_has_its_own_rate_limit_and_partitions(topic: str, tmp_path: Path) -> None:
+    truth = replace(TRUTH, limit=9000, waiting=200_000)
+    found = read_log_figures(str(write(shared(truth, SHARED), tmp_path / "local-1")), job(topic))
+    whole = read_log_figures(str(write(reading({"1": "all"}, truth), tmp_path / "local-2")), job("all")).twin
+    assert found.twin is not None
+    assert whole is not None
+    share = SHARED[topic] / truth.partitions
+    assert found.twin.records.sum() == whole.records.sum()  # the costs are those of the query
+    assert found.twin.fit_batch_durations(2) == whole.fit_batch_durations(2)
+    assert found.twin.limit == pytest.approx(9000 * share, rel=0.01)
+    assert (found.twin.partitions, set(found.offsets or {})) == (SHARED[topic], set(range(SHARED[topic])))
+    if topic != "orders":  # what waits is in the first partition
+        assert found.twin.records_per_second == pytest.approx(truth.limit / truth.trigger * share, rel=0.3)
+
+
+def test_the_rates_of_several_topics_are_those_of_their_own_offsets(tmp_path: Path) -> None:
+    place = str(write(shared(TRUTH, SHARED), tmp_path / "local-1"))
+    rates = {}
+    for topic in SHARED:
+        twin = read_log_figures(place, job(topic)).twin
+        assert twin is not None
+        rates[topic] = twin.records_per_second
+    assert sum(rates.values()) == pytest.approx(TRUTH.rate, rel=0.08)
+    assert rates["payments"] / sum(rates.values()) == pytest.approx(5 / 8, rel=0.05)
+
+
+def test_a_topic_without_records_in_the_log_takes_no_figures_of_the_others(tmp_path: Path) -> None:
+    found = read_log_figures(
+        str(write(shared(replace(TRUTH, hot=1.0), SHARED), tmp_path / "local-1")), job("refunds")
+    )
+    assert found.twin is None
+    assert found.offsets is not None
+
+
+def test_a_stream_of_several_has_its_own_rate(tmp_path: Path) -> None:
+    truth = replace(TRUTH, offsets=False)
+    place = str(write(shared(truth, {"orders": 2, "payments": 6}, kind="kinesis"), tmp_path / "local-1"))
+    twin = read_log_figures(place, job("payments", "kinesis")).twin
+    assert twin is not None
+    assert twin.records_per_second == pytest.approx(truth.rate * 6 / 8, rel=0.08)
+
+
+def test_offsets_of_a_part_of_the_partitions_are_not_taken(tmp_path: Path) -> None:
+    found = job("orders")
+    said = replace(found.program, partitions=(0, 1))
+    taken_ones = taken(tmp_path, {"1": "orders"}, replace(found, program=said))
+    assert (taken_ones.offsets, taken_ones.twin is None) == (None, False)
+    assert taken_ones.notes == ("no offsets are taken from the log: it reads the partitions 0, 1 of orders",)

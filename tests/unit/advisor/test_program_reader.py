@@ -26,10 +26,10 @@ def program(trigger: str, limit: str = "30000") -> str:
     )
 
 
-def imported(said: ImportedStreamSettings) -> dict[str, Any]:
+def imported(said: ImportedStreamSettings, partitions: int | None = 1) -> dict[str, Any]:
     return environment_document(
         replace(_kafka(), program=said), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0,
-        record_size="1KiB", twin=None, offsets=None, partitions=1, cluster=CLUSTER,
+        record_size="1KiB", twin=None, offsets=None, partitions=partitions, cluster=CLUSTER,
     )  # fmt: skip
 
 
@@ -52,10 +52,10 @@ def test_what_cannot_be_read_is_told() -> None:
         f"with its trigger 0 seconds a batch follows the other at once: {INSTEAD}",
     )
     assert notes("window()", "most()") == (
-        f"its limit maxoffsetspertrigger is most() (line 2): {INSTEAD}",
+        f"its maxOffsetsPerTrigger is most() (line 2): {INSTEAD}",
         f"line 2: its trigger is window(): {INSTEAD}",
     )
-    assert notes("args['window']", "'many'") == (f"its limit many is no number: {INSTEAD}",)
+    assert notes("args['window']", "'many'") == (f"its maxOffsetsPerTrigger many is no number: {INSTEAD}",)
     assert notes("args.get('window', '2 minutes')") == ()
 
 
@@ -100,7 +100,7 @@ FOUND = {
     f"for o, a in opts:\n  if o in ('-t', '--topic'):\n    topic = a.replace('\"', '')\n{KAFKA}.option('subscribe', topic){WRITE}",
     "functions, and options in a dictionary": "def options(topic, **more):\n  base = {'kafka.bootstrap.servers': 'b-1:9092', 'subscribe': topic}\n"
     "  base.update(more)\n  return base\ndef read(spark, topic='payments'):\n"
-    "  return spark.readStream.format('kafka').options(**options(topic, failOnDataLoss='false')).load()\n"
+    "  return spark.readStream.format('kafka').options(**options(topic, failOnDataLoss='true')).load()\n"
     "def main():\n  df = transform(read(spark, topic='orders')).select('*')\n  df.writeStream.trigger(processingTime='10 seconds').start()\n"
     "if __name__ == '__main__':\n  main()",
     "a class": "class Job:\n  topic = 'payments'\n  def __init__(self, topic):\n    self.topic = topic\n  @property\n  def options(self):\n"

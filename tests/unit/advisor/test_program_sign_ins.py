@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.advisor.existing.kafka_sign_in import broker_authentication
+from millrace.advisor.existing.stream_choice import StreamAnswers
 from tests.unit.advisor.settings_of_program import LOGIN_ARN, settings_of_program
 from tests.unit.advisor.test_program_reader import BATCH, FOUND, KAFKA, RUN, WRITE
 
@@ -20,6 +21,11 @@ from tests.unit.advisor.test_program_reader import BATCH, FOUND, KAFKA, RUN, WRI
         ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}, "plain", ""),
         ({"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}, None, None),
         ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}, None, None),
+        ({"kafka.security.protocol": "sasl_ssl", "kafka.sasl.mechanism": "SCRAM-SHA-512"}, "scram-sha-512", ""),
+        ({"kafka.security.protocol": "ssl"}, "tls", None),
+        ({"kafka.security.protocol": "plaintext"}, "none", None),
+        ({"kafka.security.protocol": "sasl_plaintext", "kafka.sasl.mechanism": "PLAIN"}, None, None),
+        ({"kafka.security.protocol": "TLS"}, None, None),
     ],
 )  # fmt: skip
 def test_a_sign_in_is_never_written_as_a_weaker_one(
@@ -44,6 +50,35 @@ def test_a_sign_in_of_another_module_is_a_question() -> None:
         broker_authentication(settings_of_program(text, RUN)).open
         == "kafka.security.protocol is shop.PROTOCOL_SSL (line 1)"
     )
+
+
+FROM_A_FILE = "import yaml\nspark.readStream.format('kafka').options(**yaml.safe_load(open('c'))).load().writeStream.start()"
+
+
+@pytest.mark.parametrize("text", [FROM_A_FILE, "object Scala { }"])
+@pytest.mark.parametrize(
+    ("brokers", "kind"),
+    [
+        (None, None),
+        ("b-1.theirs.example:9092", "none"),
+        ("b-1.theirs.example:9094,b-2.theirs.example:9094", "tls"),
+        ("b-1.theirs.example:9096", "scram-sha-512"),
+        ("b-1.theirs.example:9098", "iam"),
+        ("b-1-public.theirs.example:9198", "iam"),
+        ("b-1.theirs.example:9093", None),
+        ("b-1.theirs.example:90980", None),
+        ("b-1.theirs.example:9092,b-2.theirs.example:9098", None),
+    ],
+)
+def test_the_port_of_the_brokers_tells_what_the_program_does_not(
+    text: str, brokers: str | None, kind: str | None
+) -> None:
+    said = settings_of_program(text, RUN, StreamAnswers(topic="orders", brokers=brokers))
+    login = broker_authentication(said)
+    assert login.kind == kind
+    assert (kind is None) == bool(login.open)
+    assert ("--brokers HOST:PORT" in login.open) == (brokers is None)
+    assert any("is taken from the brokers' port" in each for each in said.notes) == (kind is not None)
 
 
 def test_a_connection_gives_brokers_and_secret() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from millrace.config import ConfigurationError, load
-from millrace.config.document.plain_text_secrets import _has_secret_form
+from millrace.config.document.plain_text_secrets import has_secret_form
 from tests.unit.config.conftest import GOOD
 
 SPARK = "    spark:\n"
@@ -27,6 +27,8 @@ SECRETS = {
     "option of a JVM, first of several": "-Djavax.net.ssl.trustStorePassword=hunter2 -Dfile.encoding=UTF-8",
     "login module": 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="x";',
     "login module, escaped": 'ScramLoginModule required username=\\"me\\" password=\\"hunter2\\";',
+    "option of Elasticsearch": "es.net.http.auth.user=me,es.net.http.auth.pass=hunter2",
+    "short name in a connection string": "host=h user=me pass=hunter2",
     "parameter of a URL": "jdbc:mysql://db/shop?user=me&password=hunter2",
     "parameter of a URL, encoded": "https://x/?next=%3Fpassword%3Dhunter2",
     "user of a URL": "jdbc:postgresql://me:hunter2@db/shop",
@@ -76,6 +78,7 @@ NONE = [
     "b-1.main.abc123.c2.kafka.us-east-1.amazonaws.com:9098,b-2.main.abc123.c2.kafka.us-east-1.amazonaws.com:9098",
     "sha256:" + "0123456789abcdef" * 4,
     "SELECT sum(token_count) AS tokens FROM clicks",
+    "first pass: read; bypass=7, compass: north, passengers: 4",
 ]
 
 
@@ -92,7 +95,7 @@ def test_every_form_is_refused_and_never_shown(secret: str, project: Path) -> No
 
 @pytest.mark.parametrize("text", NONE)
 def test_what_only_speaks_of_secrets_passes(text: str) -> None:
-    assert not _has_secret_form(text)
+    assert not has_secret_form(text)
 
 
 def test_a_secret_as_a_key_is_refused_and_not_shown(project: Path) -> None:
@@ -101,6 +104,15 @@ def test_a_secret_as_a_key_is_refused_and_not_shown(project: Path) -> None:
     with pytest.raises(ConfigurationError, match="a secret in plain text") as told:
         load("shop", root=project)
     assert token not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "key", ["spark.es.net.http.auth.pass", "spark.db_pass", "spark.dbPass", "spark.sink.pw"]
+)
+def test_a_key_that_is_named_like_a_secret_holds_one(key: str, project: Path) -> None:
+    (project / "environments" / "shop.yaml").write_text(GOOD.replace(SPARK, f"{SPARK}      {key}: horse\n"))
+    with pytest.raises(ConfigurationError, match="a secret in plain text"):
+        load("shop", root=project)
 
 
 def test_a_password_of_digits_is_one(project: Path) -> None:
@@ -144,9 +156,9 @@ def test_no_form_that_detect_secrets_knows_is_missed() -> None:
     assert set(scanners) - unseen - set(known) == set()
     result = [kind for kind, text in known.items() if list(scanners[kind]().analyze_string(text))]
     assert len(result) >= len(known) - 2  # theirs wants a line's end behind one of these
-    assert all(_has_secret_form(text) for text in known.values())
+    assert all(has_secret_form(text) for text in known.values())
 
 
 @given(some.text(alphabet="ab-.=:/@+ \n\"'%?&" + A[:3], max_size=300), some.integers(1, 300))
 def test_long_texts_are_looked_through_in_time_of_their_length(piece: str, times: int) -> None:
-    _has_secret_form((piece * times)[:50_000])
+    has_secret_form((piece * times)[:50_000])

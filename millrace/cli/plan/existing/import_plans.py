@@ -21,7 +21,10 @@ from millrace.sizing import Plan, plan, total_cost
 _PINS = {"version", "worker", "max_workers", "min_executors", "architecture"}
 """Keys of a job that the plan would choose or compute itself."""
 
-_FITTED = {"records_per_batch", "trigger", "latency"}
+_WAITS = ("min_partitions", "min_records_per_batch", "max_delay")
+"""Keys of a query's ``kafka`` that the plan would compute or leave out."""
+
+_FITTED = {"records_per_batch", "trigger", "latency", *_WAITS}
 """Keys whose values depend on each other."""
 
 _LONGEST_LATENCY = timedelta(days=1)
@@ -105,27 +108,47 @@ def text_and_plans_with_fitted_sla(
 def _relaxed_sla_texts_with_notes(
     text: str, refused: ConfigurationError, *, latency_is_given: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield texts with a longer SLA, and then without the limits and without the triggers, each with its note."""
+    """Yield texts with a longer SLA, without waits for records, without limits and without triggers, each with its note."""
     [(job, settings)] = load_yaml_times_as_text(text)["jobs"].items()
     latency: timedelta = parse_duration(str(settings.get("latency", "60s")))
+    why = "; ".join(each.allowed for each in refused.problems)
+    left: list[str] = []
     try:
-        while not latency_is_given and latency < _LONGEST_LATENCY:
-            latency *= 2
-            shown = format_duration(latency)
-            yield (
-                set_value(text, ("jobs", job, "latency"), shown),
-                f"latency is {shown}, as today's trigger and limit need it: --latency gives another",
-            )
-        left = []
-        why = "; ".join(each.allowed for each in refused.problems)
-        for key in ("records_per_batch", "trigger"):
-            for query, keys in settings["queries"].items():
-                if key in keys:
-                    left.append(f"{key} {keys[key]}")
-                    text = remove_key(text, ("jobs", job, "queries", query, key))
-            yield text, f"today's {' and '.join(left)} is left to the plan, which refuses it: {why}"
+        for key in ("", "kafka", "records_per_batch", "trigger"):
+            pins = [
+                (("jobs", job, "queries", query, *path), shown)
+                for query, keys in settings["queries"].items()
+                for path, shown in _pins_below_key(keys, key).items()
+            ]
+            for path, shown in pins:
+                left.append(shown)
+                text = remove_key(text, path)
+            note = f"today's {' and '.join(left)} is left to the plan, which refuses it: {why}"
+            if pins:
+                yield text, note
+            may_fit = not latency_is_given and (not key or (pins and key == "kafka"))
+            longer = latency
+            while may_fit and longer < _LONGEST_LATENCY:
+                longer *= 2
+                fitted = f"latency is {format_duration(longer)}, as today's trigger and limit need it: --latency gives another"
+                yield (
+                    set_value(text, ("jobs", job, "latency"), format_duration(longer)),
+                    f"{note}; {fitted}" if left else fitted,
+                )
     except EditError:  # a form that people gave it: the plan's own words tell what to change
         return
+
+
+def _pins_below_key(query: Mapping[str, Any], key: str) -> dict[tuple[str, ...], str]:
+    """Return the pins of a query below one of its keys, and what they are; of ``kafka`` other keys may remain."""
+    if key not in query:
+        return {}
+    if key != "kafka":
+        return {(key,): f"{key} {query[key]}"}
+    waits = {each: f"{key}.{each} {value}" for each, value in query[key].items() if each in _WAITS}
+    if waits and len(waits) == len(query[key]):
+        return {(key,): " and ".join(waits.values())}
+    return {(key, each): shown for each, shown in waits.items()}
 
 
 def _plans_with_and_without_pins(name: str, text: str, pinned: Plan, root: Path) -> dict[str, Plan]:
@@ -135,8 +158,12 @@ def _plans_with_and_without_pins(name: str, text: str, pinned: Plan, root: Path)
         for key in _PINS & set(job):
             del job[key]
         for query in job["queries"].values():
-            query.pop("trigger", None)
-            query.pop("records_per_batch", None)
+            for pins, key in (
+                (query, "trigger"),
+                (query, "records_per_batch"),
+                *((query.get("kafka", {}), each) for each in _WAITS),
+            ):
+                pins.pop(key, None)
     return {"today": pinned, "computed": plan_of_environment_text(name, environment_yaml(free), root)}
 
 
