@@ -19,7 +19,13 @@ from millrace.advisor.programs.evaluate_expressions import (
     find_member,
     list_of_values,
 )
-from millrace.advisor.programs.library_functions import FUNCTIONS, TEXT_METHODS, LaunchArguments, loop_values
+from millrace.advisor.programs.library_functions import (
+    FUNCTIONS,
+    TEXT_METHODS,
+    LaunchArguments,
+    loop_values,
+    may_reshape,
+)
 from millrace.advisor.programs.possible_values import (
     ABSENT,
     CONTENTS,
@@ -223,19 +229,21 @@ class CallEvaluator(ExpressionEvaluator):
         self._call_passed_functions(arguments, named, line)
         handed_on = self._stream_passed_through([*arguments, *named.values.values()])
         origin = callee.path if isinstance(callee, LibraryName) else getattr(callee, "origin", "")
-        if self._may_change_arguments(origin):
+        if self.is_foreign(origin) or re.match(_CHANGING, origin):
             self._forget_contents([*arguments, *named.values.values()], f"{origin}(), which may change it")
         if isinstance(callee, LibraryName):
             return self._call_library(callee.path, arguments, named, line, handed_on)
         if handed_on is not None:
             return handed_on
-        return (Alternative(callee, line),) if isinstance(callee, Unknown) else unknown_value("a call", line)
+        if not isinstance(callee, Unknown):
+            return unknown_value("a call", line)
+        reshapes = callee.reshapes or may_reshape("", [*arguments, *named.values.values()])
+        return known_value(replace(callee, reshapes=reshapes), line)
 
-    def _may_change_arguments(self, origin: str) -> bool:
-        """Return whether a function that is not evaluated may change lists and dictionaries that it is given."""
+    def is_foreign(self, origin: str) -> bool:
+        """Return whether something comes from a module that is neither Python's nor one of Spark and AWS."""
         root = re.split(r"\W", origin, maxsplit=1)[0]
-        known = root not in self.foreign and (hasattr(builtins, root) or "*" not in self.foreign)
-        return not known or re.match(_CHANGING, origin) is not None
+        return root in self.foreign or ("*" in self.foreign and not hasattr(builtins, root))
 
     def _forget_contents(self, values: Sequence[Values], origin: str, depth: int = 0) -> None:
         """Let lists, dictionaries and readers that are reached from values hold anything."""
@@ -329,7 +337,8 @@ class CallEvaluator(ExpressionEvaluator):
             return handed_on
         if path in FUNCTIONS and (not named.values or path == "json.dumps"):
             return compute_for_each_choice(FUNCTIONS[path], arguments, line, f"{path}()")
-        return unknown_value(f"{path}()", line)
+        reshapes = may_reshape(last, [*arguments, *named.values.values()])
+        return known_value(Unknown(f"{path}()", reshapes), line)
 
     def _call_passed_functions(self, batch_arguments: Sequence[Values], named: DictValue, line: int) -> None:
         """Call the functions that a library is given, as a thread or a pool may call them."""

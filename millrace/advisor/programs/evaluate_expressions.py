@@ -287,7 +287,8 @@ class ExpressionEvaluator(ABC):
         if rounds is None or others:
             self.assign(first.target, unknown_of_values(over, "a loop", node.lineno), inner)
             self.evaluate_alternatives([run_round, lambda: ()])
-            return unknown_of_values(over, "a list", node.lineno)
+            origin = unknown_of_values(over, "a list", node.lineno)[0].value.origin
+            return known_value(Unknown(origin, library_functions.may_reshape("", items)), node.lineno)
         doubtful = False
         for each in rounds:
             self.assign(first.target, each, inner)

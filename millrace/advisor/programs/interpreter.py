@@ -45,7 +45,7 @@ _EXITS = {"sys.exit", "exit", "quit", "os._exit"}
 _LIBRARIES = {"awsglue", "boto3", "botocore", "delta", "py4j", "pyspark"}
 """Libraries beside Python's own that leave lists and dictionaries as they are given."""
 _MOST_ROUNDS = 50
-"""Rounds of a ``while`` whose condition is known that are evaluated one by one."""
+"""Rounds of a ``while`` whose condition is known, and of a ``for`` over a list that grows, that are evaluated one by one."""
 _IN_PLACE = {ast.Add: "__iadd__", ast.BitOr: "__ior__"}
 
 
@@ -241,10 +241,13 @@ class Interpreter(CallEvaluator):
 
     def _run_for(self, node: ast.For | ast.AsyncFor, scope: NameScope) -> bool:
         over = self.evaluate_expression(node.iter, scope)
-        number = 0
+        number, longest = 0, 0
         while (items := loop_values(over, node.lineno)) is not None:  # a round may change the list
+            longest = longest or len(items) + _MOST_ROUNDS
             if number >= len(items):
                 return self.run_statements(node.orelse, scope)
+            if number > longest:
+                break
             self.assign(node.target, items[number], scope)
             if not self._run_round(node.body, scope):
                 return False

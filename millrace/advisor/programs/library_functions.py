@@ -20,6 +20,7 @@ from millrace.advisor.programs.possible_values import (
     LibraryName,
     ListValue,
     NoPythonValueError,
+    Unknown,
     Values,
     as_dictionary,
     contents_of,
@@ -182,6 +183,47 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "getopt.getopt": lambda words, short, long=(): getopt.getopt(words, short, list(long)),
 }
 """Functions that are computed, by their place in Python's library."""
+
+
+_RESHAPING = (
+    "explode|explode_outer|posexplode|posexplode_outer|inline|inline_outer|stack|window|"
+    "any_value|approx_count_distinct|avg|bool_and|bool_or|collect_list|collect_set|corr|count|count_distinct|count_if|countDistinct|"
+    "covar_pop|covar_samp|every|first|first_value|kurtosis|last|last_value|listagg|max|max_by|mean|median|min|min_by|mode|percentile|"
+    "percentile_approx|product|skewness|some|std|stddev|stddev_pop|stddev_samp|string_agg|sum|sum_distinct|sumDistinct|var_pop|"
+    "var_samp|variance"
+)
+"""Functions of Spark that make several rows of one, or one of several."""
+
+_RESHAPING_NAME = re.compile(_RESHAPING)
+_RESHAPING_TEXT = re.compile(rf"\b({_RESHAPING})\s*\(|\blateral\s+view\b", re.IGNORECASE)
+
+
+def may_reshape(
+    function: str, arguments: Iterable[Values], is_foreign: Callable[[str], bool] = lambda _: False
+) -> bool:
+    """Return whether a column of a function of Spark, or one that it is given, makes several rows of one, or one of several.
+
+    Parameters
+    ----------
+    function
+        Its name without its module.
+    is_foreign
+        Whether something of this origin may be any column.
+    """
+    pending = [*arguments]
+    if _RESHAPING_NAME.fullmatch(function):
+        return True
+    for values in itertools.islice(pending, MOST_ITEMS):
+        for value, _ in contents_of(values):
+            if isinstance(value, ListValue | DictValue):
+                inside = value.values
+                pending += inside.values() if isinstance(inside, Mapping) else inside
+            elif isinstance(value, Unknown):
+                if value.reshapes or function in ("expr", "selectExpr") or is_foreign(value.origin):
+                    return True
+            elif isinstance(value, str) and _RESHAPING_TEXT.search(value):
+                return True
+    return False
 
 
 def glue_resolved_options(launch: LaunchArguments, asked: Iterable[str]) -> DictValue:

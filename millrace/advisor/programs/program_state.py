@@ -42,9 +42,10 @@ class ProgramState:
     def store(self, scope: NameScope, name: str, values: Values | None) -> None:
         """Give a name its values; None deletes it."""
         scope = scope.root
-        self._journal.append((scope, name, scope.values.get(name)))
+        before = scope.values.get(name)
+        self._journal.append((scope, name, before))
         for log in self._logs:
-            log[scope, name] = union_of_alternatives(log.get((scope, name), ()), values or ())
+            log[scope, name] = union_of_alternatives(log.get((scope, name), before or ()), values or ())
         _put(scope, name, values)
 
     def mark(self) -> Mark:
@@ -84,7 +85,7 @@ class ProgramState:
             _put(scope.root, name, before)
 
     def start_log(self) -> dict[Place, Values]:
-        """Return a table that takes all values that are stored from now on, also those of branches that are undone."""
+        """Return a table that takes all values of places that change from now on, also those of branches that are undone."""
         log: dict[Place, Values] = {}
         self._logs.append(log)
         return log
@@ -94,9 +95,9 @@ class ProgramState:
         self._logs.pop()
 
     def store_any_of(self, log: dict[Place, Values]) -> None:
-        """Let each place have one of the values of a log, or keep its own."""
+        """Let each place have one of the values of a log."""
         for (scope, name), values in log.items():
-            self.store(scope, name, union_of_alternatives(scope.root.values.get(name, ()), values))
+            self.store(scope, name, values)
 
     def join(self, mark: Mark, ways: Sequence[Changes]) -> None:
         """Return to a point and go on from the states of several ways from there, each place with the values of all."""

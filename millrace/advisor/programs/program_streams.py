@@ -13,7 +13,7 @@ from typing import Any
 
 from millrace.advisor.programs.evaluate_expressions import StepLimitError, find_member
 from millrace.advisor.programs.interpreter import Interpreter
-from millrace.advisor.programs.library_functions import LaunchArguments
+from millrace.advisor.programs.library_functions import LaunchArguments, may_reshape
 from millrace.advisor.programs.possible_values import (
     DictValue,
     LibraryName,
@@ -64,7 +64,7 @@ _PLAIN = frozenset(
     }
     | {"withColumn", "withColumnRenamed", "withColumns", "withWatermark"}
 )
-"""Methods that give a row for each row."""
+"""Methods that give a row for each row, unless a column that they are given reshapes."""
 _VIEWS = ("createOrReplaceTempView", "createTempView", "createOrReplaceGlobalTempView", "registerTempTable")
 _GLUE = {
     "from_options": ("connection_type", "connection_options", "format", "format_options"),
@@ -367,9 +367,15 @@ class _StreamInterpreter(Interpreter):
                     for each in arguments[0]
                 )
             )
-        others = [_streaming_frames_as_one(each) for each in (*arguments, *named.values.values())]
+        given = [
+            *arguments,
+            *named.values.values(),
+            *([unknown_value(named.more, line)] if named.more else []),
+        ]
+        others = [_streaming_frames_as_one(each) for each in given]
         joined = joined_frame([frame, *(each for each in others if each is not None)])
-        return known_value(joined if name in _PLAIN else replace(joined, shaped=True), line)
+        plain = name in _PLAIN and not may_reshape(name, given, self.is_foreign)
+        return known_value(joined if plain else replace(joined, shaped=True), line)
 
     def _frame_of_views(self, text: Values, line: int) -> Values | None:
         words = {
