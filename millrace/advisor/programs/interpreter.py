@@ -44,7 +44,7 @@ from millrace.advisor.programs.program_state import Changes, Mark, Place
 _EXITS = {"sys.exit", "exit", "quit", "os._exit"}
 _LIBRARIES = {"awsglue", "boto3", "botocore", "delta", "py4j", "pyspark"}
 """Libraries beside Python's own that leave lists and dictionaries as they are given."""
-_MOST_ROUNDS = 50
+_MOST_ROUNDS = 20
 """Rounds of a ``while`` whose condition is known, and of a ``for`` over a list that grows, that are evaluated one by one."""
 _IN_PLACE = {ast.Add: "__iadd__", ast.BitOr: "__ior__"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import random
 import sys
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from millrace.advisor.programs.evaluate_expressions import StepLimitError
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.advisor.programs.possible_values import (
     ABSENT,
@@ -421,4 +423,5 @@ def test_whatever_a_program_does_what_is_known_is_right(body: list[str], seed: i
     text = (
         BEFORE + rounds + "try:\n" + "\n".join(f"  {each}" for each in body) + "\nexcept Exception:\n  pass\n"
     )
-    check_against_python(text, seed)
+    with contextlib.suppress(StepLimitError):  # nothing is told of what is not evaluated
+        check_against_python(text, seed)
