@@ -12,17 +12,19 @@ from millrace.advisor.programs.possible_values import (
     DictValue,
     ListValue,
     MutableObject,
-    NoPythonValueError,
     Unknown,
     Values,
     as_dictionary,
     contents_of,
     known_value,
+    union_of_alternatives,
+    unknown_value,
+)
+from millrace.advisor.programs.python_values import (
+    NoPythonValueError,
     single_or_raise,
     to_program_value,
     to_python_value,
-    union_of_alternatives,
-    unknown_value,
 )
 
 

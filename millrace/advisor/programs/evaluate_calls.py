@@ -14,10 +14,12 @@ from typing import Any
 
 from millrace.advisor.programs import library_functions
 from millrace.advisor.programs.container_methods import call_container_method
-from millrace.advisor.programs.evaluate_expressions import (
-    ExpressionEvaluator,
+from millrace.advisor.programs.evaluate_access import (
     find_member,
     list_of_values,
+)
+from millrace.advisor.programs.evaluate_expressions import (
+    ExpressionEvaluator,
 )
 from millrace.advisor.programs.library_functions import (
     FUNCTIONS,
@@ -35,7 +37,6 @@ from millrace.advisor.programs.possible_values import (
     ListValue,
     MutableObject,
     NameScope,
-    NoPythonValueError,
     ProgramClass,
     ProgramFunction,
     ProgramInstance,
@@ -44,18 +45,21 @@ from millrace.advisor.programs.possible_values import (
     Unknown,
     Values,
     as_dictionary,
-    compute_for_each_choice,
     contents_of,
     joined_frame,
     known_value,
     replace_absent,
-    single_or_raise,
-    to_python_value,
     union_of_alternatives,
     unknown_of_values,
     unknown_value,
 )
 from millrace.advisor.programs.program_state import Changes, Mark
+from millrace.advisor.programs.python_values import (
+    NoPythonValueError,
+    compute_for_each_choice,
+    single_or_raise,
+    to_python_value,
+)
 
 _DEEPEST = 24
 """Calls of the program's functions in one another."""

@@ -19,16 +19,18 @@ from millrace.advisor.programs.possible_values import (
     DictValue,
     LibraryName,
     ListValue,
-    NoPythonValueError,
     Unknown,
     Values,
     as_dictionary,
     contents_of,
     known_value,
+    unknown_value,
+)
+from millrace.advisor.programs.python_values import (
+    NoPythonValueError,
     single_or_raise,
     to_program_value,
     to_python_value,
-    unknown_value,
 )
 
 

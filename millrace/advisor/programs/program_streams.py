@@ -11,7 +11,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from millrace.advisor.programs.evaluate_expressions import StepLimitError, find_member
+from millrace.advisor.programs.evaluate_access import (
+    find_member,
+)
+from millrace.advisor.programs.evaluate_expressions import (
+    StepLimitError,
+)
 from millrace.advisor.programs.interpreter import Interpreter
 from millrace.advisor.programs.library_functions import LaunchArguments, may_reshape
 from millrace.advisor.programs.possible_values import (
@@ -27,7 +32,6 @@ from millrace.advisor.programs.possible_values import (
     Values,
     alternative_frame,
     as_dictionary,
-    as_option_values,
     contents_of,
     first_unknown,
     joined_alternatives,
@@ -36,6 +40,9 @@ from millrace.advisor.programs.possible_values import (
     union_of_alternatives,
     unknown_of_values,
     unknown_value,
+)
+from millrace.advisor.programs.python_values import (
+    as_option_values,
 )
 
 LONGEST = 1024 * 1024
