@@ -68,6 +68,10 @@ class AccessEvaluator(ABC):
         """Return all values that an expression may have."""
 
     @abstractmethod
+    def forget_contents(self, values: Sequence[Values], origin: str, depth: int = 0) -> None:
+        """Let lists, dictionaries and readers that are reached from values hold anything."""
+
+    @abstractmethod
     def call(self, callee: Any, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
         """Return the result of a call."""
 
@@ -135,6 +139,9 @@ class AccessEvaluator(ABC):
     def _attribute_of_alternative(self, of: Alternative, name: str, line: int) -> Values:
         value = of.value
         if isinstance(value, ProgramInstance):
+            for each, held in list(value.scope.values.items()) if name == "__dict__" else ():
+                lost = unknown_value("an attribute that may be set in __dict__", line)
+                self.state.store(value.scope, each, union_of_alternatives(held, lost))
             attribute = value.scope.values.get(name)
             if attribute is not None:
                 return attribute
@@ -155,6 +162,10 @@ class AccessEvaluator(ABC):
             )
         if isinstance(value, LibraryName):
             return self._value_of_import(f"{value.path}.{name}", line)
+        if isinstance(value, MutableObject) and not any(
+            isinstance(each.value, DictValue) and name in each.value.values for each in value.contents
+        ):  # a method that may be called later
+            self.forget_contents([(of,)], f"{name}(), which may change it")
         if isinstance(value, MutableObject):  # options of argparse
             return self._value_of_key(of, known_value(name, line), line)
         if name == "value" and isinstance(value, str):  # of an enumeration

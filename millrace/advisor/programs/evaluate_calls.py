@@ -234,7 +234,7 @@ class CallEvaluator(ExpressionEvaluator):
         handed_on = self._stream_passed_through([*arguments, *named.values.values()])
         origin = callee.path if isinstance(callee, LibraryName) else getattr(callee, "origin", "")
         if self.is_foreign(origin) or re.match(_CHANGING, origin):
-            self._forget_contents([*arguments, *named.values.values()], f"{origin}(), which may change it")
+            self.forget_contents([*arguments, *named.values.values()], f"{origin}(), which may change it")
         if isinstance(callee, LibraryName):
             return self._call_library(callee.path, arguments, named, line, handed_on)
         if handed_on is not None:
@@ -249,7 +249,7 @@ class CallEvaluator(ExpressionEvaluator):
         root = re.split(r"\W", origin, maxsplit=1)[0]
         return root in self.foreign or ("*" in self.foreign and not hasattr(builtins, root))
 
-    def _forget_contents(self, values: Sequence[Values], origin: str, depth: int = 0) -> None:
+    def forget_contents(self, values: Sequence[Values], origin: str, depth: int = 0) -> None:
         """Let lists, dictionaries and readers that are reached from values hold anything."""
         self.count_steps_or_raise(len(values))
         for each in (one for value in values for one in value):
@@ -263,11 +263,11 @@ class CallEvaluator(ExpressionEvaluator):
                     lost = unknown_value(origin, each.line)
                 if held != lost:
                     self.state.store(each.value, CONTENTS, lost)
-                    self._forget_contents([held], origin, depth)
+                    self.forget_contents([held], origin, depth)
             elif isinstance(each.value, ListValue | DictValue) and depth < _DEEPEST:
                 inside = each.value.values
                 parts = list(inside.values()) if isinstance(inside, Mapping) else list(inside)
-                self._forget_contents(parts, origin, depth + 1)
+                self.forget_contents(parts, origin, depth + 1)
 
     def _call_library(
         self, path: str, arguments: Sequence[Values], named: DictValue, line: int, handed_on: Values | None
@@ -285,8 +285,12 @@ class CallEvaluator(ExpressionEvaluator):
                 name = f"argparse.ArgumentParser#{len(self._parsers)}"
                 self._parsers[name] = []
                 return known_value(LibraryName(name), line)
-            case "vars":
-                return arguments[0] if arguments else unknown_value("vars()", line)
+            case "vars" if arguments:
+                own = any(isinstance(each.value, ProgramInstance) for each in arguments[0])
+                return self._attribute_values(arguments[0], "__dict__", line) if own else arguments[0]
+            case "getattr" if len(arguments) > 1 and len(arguments[1]) == 1:
+                found = self._attribute_values(arguments[0], str(arguments[1][0].value), line)
+                return union_of_alternatives(found, *arguments[2:])
             case "re.compile":
                 return (
                     known_value(ListValue((arguments[0],), tuple), line)
@@ -372,7 +376,7 @@ class CallEvaluator(ExpressionEvaluator):
         for each in several:
             held = contents_of((each,))
             if isinstance(held[0].value, ReaderOrWriter):
-                self._forget_contents([(each,)], "a function that is not in this program")
+                self.forget_contents([(each,)], "a function that is not in this program")
                 return (each,)
         return None
 
@@ -473,7 +477,7 @@ class CallEvaluator(ExpressionEvaluator):
 
 
 _LOGGING = frozenset({"critical", "debug", "error", "exception", "info", "log", "print", "warn", "warning"})
-_CHANGING = r"(random\.shuffle|heapq\.|bisect\.insort|operator\.(set|del|i)|exec$|eval$)"
+_CHANGING = r"((dict|list|set)\.|random\.shuffle|heapq\.|bisect\.insort|operator\.(set|del|i)|exec$|eval$)"
 """Functions of Python that change what they are given."""
 
 

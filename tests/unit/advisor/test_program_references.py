@@ -137,6 +137,12 @@ SOUND = {
     "a condition of a comprehension": "t = [x for x in [1, 2] if flag()]",
     "a set": "s = {'a', 'b', 'c'}\ns.discard('a')\nt = len(s), 'a' in s, sorted(s)",
     "a match of parts": "t = 1\nmatch {'k': 'a', 'l': 2}:\n  case {'k': 'b', 'l': t}:\n    pass\n  case {'k': 'a', 'l': t}:\n    pass",
+    "a method under another name": "l, d = [], {'a': 1}\nf, g = l.append, d.update\nf(1)\ng(a=2)\nt = l, d",
+    "a method that a library calls": "l = []\nlist(map(l.append, [1, 2]))\nt = l",
+    "a method of the type": "d = {'a': 1}\ndict.update(d, a=2)\nt = d",
+    "attributes in __dict__": "class A:\n  def __init__(self, **more):\n    self.x = 1\n    self.__dict__.update(more)\na = A(x=2)\n"
+    "vars(a)['y'] = 3\nt = a.x",
+    "getattr": "class A:\n  def f(self):\n    self.x = 2\na = A()\na.x = 1\ngetattr(a, 'f')()\nt = a.x, getattr(a, 'y', 3)",
     "a guard": "t = 1\nmatch 5:\n  case x if flag():\n    t = x\n  case _:\n    t = 6",
     "parameters by unknown names": "def f(a=1, b=2):\n  return a, b\nt = f(**options()), f(*values())",
     "a property that is set": "class A:\n  @property\n  def x(self):\n    return self.y\n  @x.setter\n  def x(self, v):\n    self.y = v + 1\na = A()\na.x = 1\nt = a.y",
