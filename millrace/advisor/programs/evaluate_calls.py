@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import re
 from abc import abstractmethod
 from argparse import ArgumentError
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from enum import IntEnum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from millrace.advisor.programs import library_functions
+from millrace.advisor.programs.container_methods import call_container_method
+from millrace.advisor.programs.evaluate_access import (
+    find_member,
+    list_of_values,
+)
 from millrace.advisor.programs.evaluate_expressions import (
     ExpressionEvaluator,
-    find_member,
-    scope_defining_target,
 )
-from millrace.advisor.programs.library_functions import FUNCTIONS, TEXT_METHODS, LaunchArguments, loop_values
+from millrace.advisor.programs.library_functions import (
+    FUNCTIONS,
+    TEXT_METHODS,
+    LaunchArguments,
+    loop_values,
+    may_reshape,
+)
 from millrace.advisor.programs.possible_values import (
-    MOST_ITEMS,
+    ABSENT,
+    CONTENTS,
     Alternative,
     DictValue,
     LibraryName,
     ListValue,
+    MutableObject,
     NameScope,
     ProgramClass,
     ProgramFunction,
@@ -32,24 +45,33 @@ from millrace.advisor.programs.possible_values import (
     Unknown,
     Values,
     as_dictionary,
-    compute_for_each_choice,
+    contents_of,
     joined_frame,
     known_value,
+    replace_absent,
     union_of_alternatives,
+    unknown_of_values,
     unknown_value,
+)
+from millrace.advisor.programs.program_state import Changes, Mark
+from millrace.advisor.programs.python_values import (
+    NoPythonValueError,
+    compute_for_each_choice,
+    single_or_raise,
+    to_python_value,
 )
 
 _DEEPEST = 24
 """Calls of the program's functions in one another."""
 
 
-class BlockEnd(IntEnum):
-    """End of a block: it goes on; it leaves a loop's round, or the loop; it returns or raises."""
+@dataclass
+class PendingCall:
+    """A call that is evaluated: its scope, and the states in which it returns."""
 
-    NEXT = 0
-    ROUND_LEFT = 1
-    LOOP_LEFT = 2
-    FUNCTION_LEFT = 3
+    scope: NameScope
+    start: Mark
+    returns: list[Changes] = field(default_factory=list)
 
 
 class CallEvaluator(ExpressionEvaluator):
@@ -58,9 +80,8 @@ class CallEvaluator(ExpressionEvaluator):
     def __init__(self, launch: LaunchArguments) -> None:
         super().__init__(launch)
         self.called: set[ast.AST] = set()
-        self.scopes = [self.module]
-        self.returned: list[list[Alternative]] = []
-        self._breaks: list[list[dict[NameScope, dict[str, Values]]]] = [[]]
+        self.calls: list[PendingCall] = []
+        self.foreign = set[str]()
         self._parsers: dict[str, list[tuple[list[Any], Mapping[str, Values]]]] = {}
 
     @abstractmethod
@@ -70,30 +91,29 @@ class CallEvaluator(ExpressionEvaluator):
         """Return the result of a streaming method; None for others."""
 
     @abstractmethod
-    def run_statements(self, body: Sequence[ast.stmt], scope: NameScope) -> BlockEnd:
-        """Evaluate statements; return how they end."""
+    def run_statements(self, body: Sequence[ast.stmt], scope: NameScope) -> bool:
+        """Evaluate statements; return whether what follows is evaluated."""
 
     def evaluate_call(
         self, node: ast.Call, callee: Values, method: tuple[Values, str, ast.expr] | None, scope: NameScope
     ) -> Values:
         """Return the result of a call in the program's text."""
         arguments: list[Values] = []
+        named = DictValue()
         for each in node.args:
             value = self.evaluate_expression(each, scope)
-            if isinstance(each, ast.Starred):
-                arguments += loop_values(value[0].value, node.lineno) or []
+            parts = loop_values(value, node.lineno) if isinstance(each, ast.Starred) else [value]
+            if parts is None or named.more:
+                named = DictValue({}, unknown_of_values(value, "arguments", node.lineno)[0].value.origin)
             else:
-                arguments.append(value)
-        named = DictValue()
+                arguments += parts
         for keyword in node.keywords:
             value = self.evaluate_expression(keyword.value, scope)
             given = as_dictionary(value) if keyword.arg is None else DictValue({keyword.arg: value})
             named = named.updated_with(given)
         if method is None:
-            return union_of_alternatives(
-                *(self.call(each.value, arguments, named, node.lineno) for each in callee)
-            )
-        of, name, target = method
+            return self.call_each(callee, arguments, named, node.lineno)
+        of, name, _ = method
         own = any(
             isinstance(each.value, ProgramInstance) and find_member(each.value.of, name) is not None
             for each in of
@@ -101,25 +121,30 @@ class CallEvaluator(ExpressionEvaluator):
         if not own:
             stream = self.call_streaming_method(of, name, arguments, named, node.lineno)
             if stream is not None:
-                if isinstance(target, ast.Name) and all(
-                    isinstance(each.value, ReaderOrWriter) for each in (*of, *stream)
-                ):
-                    self.assign(
-                        target, stream, scope_defining_target(target, scope)
-                    )  # a reader or writer takes an option itself
                 return stream
-        changed = _collection_after_method(of, name, arguments, named)
-        if changed is not None:
-            if isinstance(target, ast.Name | ast.Attribute | ast.Subscript):
-                self.assign(target, changed, scope_defining_target(target, scope))
-            return changed if name == "setdefault" else known_value(None, node.lineno)
-        return union_of_alternatives(
-            *(self._call_method_of_value(each, name, arguments, named, node.lineno) for each in of)
+        return self.evaluate_alternatives(
+            [partial(self.call_method, each, name, arguments, named, node.lineno) for each in of]
+            or [lambda: ()]
         )
 
-    def _call_method_of_value(
+    def call_each(self, callee: Values, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
+        """Return the results of a call of one of several functions."""
+        return self.evaluate_alternatives(
+            [partial(self.call, each.value, arguments, named, line) for each in callee] or [lambda: ()]
+        )
+
+    def change_object(self, of: MutableObject, change: Callable[[Any], tuple[Any, Values]]) -> Values:
+        """Change what an object holds, whichever of its alternatives that is; return the results."""
+        changes = [(each.line, *change(each.value)) for each in of.contents]
+        contents = tuple(Alternative(held, line) for line, held, _ in changes)
+        if contents != of.contents:
+            self.state.store(of, CONTENTS, union_of_alternatives(contents))
+        return union_of_alternatives(*(result for _, _, result in changes))
+
+    def call_method(
         self, of: Alternative, name: str, arguments: Sequence[Values], named: DictValue, line: int
     ) -> Values:
+        """Return the result of a method."""
         value = of.value
         if isinstance(value, str) and name in TEXT_METHODS:
             keywords = list(named.values)
@@ -133,11 +158,20 @@ class CallEvaluator(ExpressionEvaluator):
                 line,
                 "a text",
             )
-        if isinstance(value, DictValue):
-            return self._call_dict_method(of, name, arguments, line)
+        if isinstance(value, MutableObject):
+            if name == "keys":  # it changes with the dictionary
+                return (of,)
+            if name == "get" and value is self.environment[0].value and arguments:
+                default = arguments[1] if len(arguments) > 1 else None
+                return library_functions.environment_variable(value.contents, arguments[0], default, line)
+            return self.change_object(
+                value, lambda held: call_container_method(held, name, arguments, named, line)
+            )
+        if isinstance(value, ListValue) and name in ("index", "count"):
+            return call_container_method(value, name, arguments, named, line)[1]
         if isinstance(value, ListValue) and name in ("group", "groups"):  # a match of a pattern
             if name == "groups":
-                return known_value(ListValue(value.values[1:]), line)
+                return known_value(ListValue(value.values[1:], tuple), line)
             return self._value_of_key(of, arguments[0] if arguments else known_value(0, line), line)
         if isinstance(value, LibraryName) and value.path in self._parsers:
             return self._call_parser_method(value.path, name, arguments, named, line)
@@ -149,35 +183,9 @@ class CallEvaluator(ExpressionEvaluator):
             return self.call(
                 LibraryName(f"re.{name}"), [value.values[0], *arguments], named, line
             )  # a compiled pattern
-        return union_of_alternatives(
-            *(
-                self.call(each.value, arguments, named, line)
-                for each in self._attribute_of_alternative(of, name, line)
-            )
-        )
-
-    def _call_dict_method(self, of: Alternative, name: str, arguments: Sequence[Values], line: int) -> Values:
-        table: DictValue = of.value
-        if name == "get" and arguments:
-            default = arguments[1] if len(arguments) > 1 else known_value(None, line)
-            missing = unknown_value(table.more, line) if table.more else default
-            return union_of_alternatives(
-                *(
-                    (key,) if isinstance(key.value, Unknown) else table.values.get(key.value, missing)
-                    for key in arguments[0]
-                )
-            )
-        if table.more and name in ("items", "keys", "values"):
-            return unknown_value(table.more, line)
-        if name == "items":
-            pairs = tuple(
-                known_value(ListValue((known_value(key, line), value)), line)
-                for key, value in table.values.items()
-            )
-            return known_value(ListValue(pairs), line)
-        if name == "values":
-            return known_value(ListValue(tuple(table.values.values())), line)
-        return (of,) if name in ("copy", "keys", "asDict") else unknown_value(f"{name}()", line)
+        if isinstance(value, Unknown) and name in _LOGGING:
+            return (of,)
+        return self.call_each(self._attribute_of_alternative(of, name, line), arguments, named, line)
 
     def _call_parser_method(
         self, path: str, name: str, arguments: Sequence[Values], named: DictValue, line: int
@@ -187,17 +195,18 @@ class CallEvaluator(ExpressionEvaluator):
             self._parsers[path].append((names, named.values))
             return known_value(None, line)
         if name in ("parse_args", "parse_known_args"):
+            given = arguments[0] if arguments else named.values.get("args", known_value(None, line))
             try:
-                parsed = known_value(
-                    library_functions.parse_arguments(self._parsers[path], self.launch), line
+                words = to_python_value(single_or_raise(given))
+                if words is None:
+                    words = to_python_value(single_or_raise(self.words))[1:]
+                parsed = MutableObject.holding(
+                    library_functions.parse_arguments(self._parsers[path], words), line=line
                 )
-            except (ValueError, TypeError, ArgumentError) as error:
+            except (ValueError, TypeError, ArgumentError, NoPythonValueError) as error:
                 parsed = unknown_value(f"{name}() ({error})", line)
-            return (
-                parsed
-                if name == "parse_args"
-                else known_value(ListValue((parsed, known_value(ListValue(()), line))), line)
-            )
+            rest = unknown_value("arguments that are not declared", line)
+            return parsed if name == "parse_args" else known_value(ListValue((parsed, rest), tuple), line)
         if name in ("add_argument_group", "add_mutually_exclusive_group"):
             return known_value(LibraryName(path), line)
         return unknown_value(f"{name}()", line)
@@ -216,27 +225,58 @@ class CallEvaluator(ExpressionEvaluator):
                 for each in own or ()
                 if isinstance(each.value, ProgramFunction)
             ]
-            return union_of_alternatives(
-                *(self._call_program_function(each, arguments, named, line) for each in called)
-            ) or known_value(callee, line)
+            if not called:
+                return known_value(callee, line)
+            return self.evaluate_alternatives(
+                [partial(self._call_program_function, each, arguments, named, line) for each in called]
+            )
         self._call_passed_functions(arguments, named, line)
         handed_on = self._stream_passed_through([*arguments, *named.values.values()])
-        if not isinstance(callee, LibraryName):
-            if handed_on is not None:
-                return handed_on
-            return (
-                (Alternative(callee, line),) if isinstance(callee, Unknown) else unknown_value("a call", line)
-            )
-        return self._call_library(callee.path, arguments, named, line, handed_on)
+        origin = callee.path if isinstance(callee, LibraryName) else getattr(callee, "origin", "")
+        if self.is_foreign(origin) or re.match(_CHANGING, origin):
+            self.forget_contents([*arguments, *named.values.values()], f"{origin}(), which may change it")
+        if isinstance(callee, LibraryName):
+            return self._call_library(callee.path, arguments, named, line, handed_on)
+        if handed_on is not None:
+            return handed_on
+        if not isinstance(callee, Unknown):
+            return unknown_value("a call", line)
+        reshapes = callee.reshapes or may_reshape("", [*arguments, *named.values.values()])
+        return known_value(replace(callee, reshapes=reshapes), line)
+
+    def is_foreign(self, origin: str) -> bool:
+        """Return whether something comes from a module that is neither Python's nor one of Spark and AWS."""
+        root = re.split(r"\W", origin, maxsplit=1)[0]
+        return root in self.foreign or ("*" in self.foreign and not hasattr(builtins, root))
+
+    def forget_contents(self, values: Sequence[Values], origin: str, depth: int = 0) -> None:
+        """Let lists, dictionaries and readers that are reached from values hold anything."""
+        self.count_steps_or_raise(len(values))
+        for each in (one for value in values for one in value):
+            if isinstance(each.value, MutableObject):
+                held = each.value.contents
+                if isinstance(held[0].value, ReaderOrWriter):
+                    lost: Values = tuple(
+                        Alternative(one.value.with_options(DictValue({}, origin)), one.line) for one in held
+                    )
+                else:
+                    lost = unknown_value(origin, each.line)
+                if held != lost:
+                    self.state.store(each.value, CONTENTS, lost)
+                    self.forget_contents([held], origin, depth)
+            elif isinstance(each.value, ListValue | DictValue) and depth < _DEEPEST:
+                inside = each.value.values
+                parts = list(inside.values()) if isinstance(inside, Mapping) else list(inside)
+                self.forget_contents(parts, origin, depth + 1)
 
     def _call_library(
         self, path: str, arguments: Sequence[Values], named: DictValue, line: int, handed_on: Values | None
     ) -> Values:
         last = path.rpartition(".")[2]
         match path:
-            case "os.getenv" | "os.environ.get":
+            case "os.getenv":
                 return library_functions.environment_variable(
-                    self.launch,
+                    self.environment[0].value.contents,
                     arguments[0] if arguments else (),
                     arguments[1] if len(arguments) > 1 else None,
                     line,
@@ -245,32 +285,57 @@ class CallEvaluator(ExpressionEvaluator):
                 name = f"argparse.ArgumentParser#{len(self._parsers)}"
                 self._parsers[name] = []
                 return known_value(LibraryName(name), line)
-            case "vars":
-                return arguments[0] if arguments else unknown_value("vars()", line)
+            case "vars" if arguments:
+                own = any(isinstance(each.value, ProgramInstance) for each in arguments[0])
+                return self._attribute_values(arguments[0], "__dict__", line) if own else arguments[0]
+            case "getattr" if len(arguments) > 1 and len(arguments[1]) == 1:
+                found = self._attribute_values(arguments[0], str(arguments[1][0].value), line)
+                return union_of_alternatives(found, *arguments[2:])
             case "re.compile":
                 return (
-                    known_value(ListValue((arguments[0],)), line)
+                    known_value(ListValue((arguments[0],), tuple), line)
                     if arguments
                     else unknown_value("a pattern", line)
                 )
             case "dict":
                 base = as_dictionary(arguments[0]) if arguments else DictValue()
-                return known_value(base.updated_with(named), line)
+                return MutableObject.holding(base.updated_with(named), line=line)
+            case "enumerate" | "zip" if not named.values and not named.more:
+                several = [loop_values(each, line) for each in arguments]
+                if path == "enumerate" and len(arguments) == 1 and several[0] is not None:
+                    several.insert(0, [known_value(number, line) for number in range(len(several[0]))])
+                if len(several) > 1 and None not in several:
+                    rows = [
+                        known_value(ListValue(each, tuple), line)
+                        for each in zip(*(each or [] for each in several), strict=False)
+                    ]
+                    return list_of_values(rows, list, line)
+            case "list" | "tuple" | "copy.copy" if len(arguments) == 1:
+                held = contents_of(arguments[0])
+                items = loop_values(arguments[0], line)
+                if path == "copy.copy" and all(isinstance(each.value, DictValue) for each in held):
+                    return MutableObject.holding(*(each.value for each in held), line=line)
+                if items is not None:
+                    return list_of_values(items, tuple if path == "tuple" else list, line)
+            case "setattr" if len(arguments) == 3:
+                for each in arguments[1]:
+                    self.assign_attribute(arguments[0], str(each.value), arguments[2])
+                return known_value(None, line)
             case "print":
                 return known_value(None, line)
         if last == "getResolvedOptions":
             asked = arguments[1] if len(arguments) > 1 else named.values.get("options", ())
-            names = [
-                str(each.value)
-                for one in asked
-                for value in loop_values(one.value, line) or ()
-                for each in value
-            ]
-            return known_value(library_functions.glue_resolved_options(self.launch, names), line)
+            names = [str(each.value) for value in loop_values(asked, line) or () for each in value]
+            words = loop_values(arguments[0], line) if arguments else None
+            try:
+                given = [to_python_value(single_or_raise(each)) for each in words or ()]
+            except NoPythonValueError:
+                return unknown_value("arguments that the program changes", line)
+            launch = self.launch if words is None else replace(self.launch, words=tuple(map(str, given)))
+            return MutableObject.holding(library_functions.glue_resolved_options(launch, names), line=line)
         if last in ("field", "Field"):  # of a data class
             if "default_factory" in named.values:
-                made = named.values["default_factory"]
-                return union_of_alternatives(*(self.call(each.value, [], DictValue(), line) for each in made))
+                return self.call_each(named.values["default_factory"], [], DictValue(), line)
             return (
                 arguments[0]
                 if arguments
@@ -280,48 +345,47 @@ class CallEvaluator(ExpressionEvaluator):
             return handed_on
         if path in FUNCTIONS and (not named.values or path == "json.dumps"):
             return compute_for_each_choice(FUNCTIONS[path], arguments, line, f"{path}()")
-        return unknown_value(f"{path}()", line)
+        reshapes = may_reshape(last, [*arguments, *named.values.values()])
+        return known_value(Unknown(f"{path}()", reshapes), line)
 
     def _call_passed_functions(self, batch_arguments: Sequence[Values], named: DictValue, line: int) -> None:
-        """Call the functions that a library is given, as a thread or a pool calls them."""
-        for place, values in enumerate(batch_arguments):
-            for each in values:
-                if isinstance(each.value, ProgramFunction):
-                    self.call(each.value, batch_arguments[place + 1 :], DictValue(), line)
+        """Call the functions that a library is given, as a thread or a pool may call them."""
+        passed = [(values, batch_arguments[place + 1 :]) for place, values in enumerate(batch_arguments)]
         for name, values in named.values.items():
-            arguments = named.values.get("args", ()) if name == "target" else ()
-            parts = loop_values(arguments[0].value, line) if len(arguments) == 1 else None
+            given = loop_values(named.values.get("args", ()), line) if name == "target" else None
+            passed.append((values, given or []))
+        for values, arguments in passed:
             for each in values:
                 if isinstance(each.value, ProgramFunction):
-                    self.call(each.value, parts or [], DictValue(), line)
+                    call = partial(self.call, each.value, arguments, DictValue(), line)
+                    self.evaluate_alternatives([call, lambda: ()])
 
     def _stream_passed_through(self, arguments: Iterable[Values]) -> Values | None:
         """Return the stream that an unknown function is called with: it gives it back, changed in a way that is not seen."""
-        several = [each.value for value in arguments for each in value]
+        several = [each for value in arguments for each in value]
         inside = [
-            one.value
-            for each in several
-            if isinstance(each, ListValue)
-            for item in each.values
+            one
+            for each in contents_of(tuple(several))
+            if isinstance(each.value, ListValue)
+            for item in each.value.values
             for one in item
         ]
-        frames = [each for each in (*several, *inside) if isinstance(each, StreamingFrame)]
+        frames = [each.value for each in (*several, *inside) if isinstance(each.value, StreamingFrame)]
         if frames:
             return known_value(replace(joined_frame(frames), shaped=True), 0)
-        stream = next((each for each in several if isinstance(each, ReaderOrWriter)), None)
-        if stream is None:
-            return None
-        options = replace(
-            stream.options, more=stream.options.more or "a function that is not in this program"
-        )
-        return known_value(replace(stream, options=options), stream.line)
+        for each in several:
+            held = contents_of((each,))
+            if isinstance(held[0].value, ReaderOrWriter):
+                self.forget_contents([(each,)], "a function that is not in this program")
+                return (each,)
+        return None
 
     def _call_program_function(
         self, callee: ProgramFunction, arguments: Sequence[Values], named: DictValue, line: int
     ) -> Values:
         node = callee.node
         self.called.add(node)
-        if len(self.returned) >= _DEEPEST:
+        if len(self.calls) >= _DEEPEST:
             return unknown_value("a function that calls itself", line)
         if isinstance(node, ast.Lambda):
             body: list[ast.stmt] = [ast.Return(node.body, lineno=node.lineno)]
@@ -335,69 +399,98 @@ class CallEvaluator(ExpressionEvaluator):
             )
             of = ProgramClass(of.node, NameScope(), of.bases)
             scope.values["super"] = known_value(ProgramInstance(of, callee.owner.scope, callee.owner), line)
-        self._bind_arguments(
-            callee,
-            [*([] if callee.owner is None else [known_value(callee.owner, line)]), *arguments],
-            named,
-            scope,
-        )
-        self.scopes.append(scope)
-        self.returned.append([])
+        owner = [] if callee.owner is None else [known_value(callee.owner, line)]
+        self._bind_arguments(callee, [*owner, *arguments], named, scope)
+        if _makes_generator(node):
+            return unknown_value(f"what {getattr(node, 'name', 'a function')}() yields", line)
+        start = self.state.mark()
+        call = PendingCall(scope, start)
+        self.calls.append(call)
         try:
-            self.run_statements(body, scope)
+            if self.run_statements(body, scope):
+                self.leave_call(known_value(None, line))
         finally:
-            self.scopes = [each for each in self.scopes if each is not scope]
-            result = self.returned.pop()
-        return union_of_alternatives(result) if result else known_value(None, line)
+            self.calls.pop()
+        self.state.join(start, call.returns)
+        return scope.values.get(CONTENTS) or unknown_value("a function that does not return", line)
+
+    def leave_call(self, value: Values) -> None:
+        """Keep the state in which a call returns a value."""
+        call = self.calls[-1]
+        self.state.store(call.scope, CONTENTS, value)
+        call.returns.append(self.changes_since(call.start))
+
+    def changes_since(self, mark: Mark) -> Changes:
+        """Return what has changed since a point, and count it."""
+        changes = self.state.changes_since(mark)
+        self.count_steps_or_raise(len(changes) // 4)
+        return changes
 
     def _bind_arguments(
         self, callee: ProgramFunction, arguments: Sequence[Values], named: DictValue, scope: NameScope
     ) -> None:
         spec = callee.node.args
         plain_ones = [*spec.posonlyargs, *spec.args]
-        defaults = dict(zip([each.arg for each in plain_ones[::-1]], spec.defaults[::-1], strict=False))
-        defaults |= {
-            each.arg: value
-            for each, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
-            if value is not None
-        }
+        defaults = dict(callee.defaults)
         for place, each in enumerate([*plain_ones, *spec.kwonlyargs]):
+            missing = defaults.get(each.arg, ())
+            if named.more or not missing:
+                origin = named.more or f"the parameter {each.arg}"
+                missing = union_of_alternatives(missing, unknown_value(origin, callee.node.lineno))
             if place < len(arguments) and place < len(plain_ones):
                 value = arguments[place]
-            elif each.arg in named.values:
-                value = named.values[each.arg]
-            elif each.arg in defaults:
-                value = self.evaluate_expression(defaults[each.arg], callee.scope)
             else:
-                value = unknown_value(named.more or f"the parameter {each.arg}", callee.node.lineno)
+                value = replace_absent(named.values.get(each.arg, ABSENT), missing)
             scope.values[each.arg] = value
         if spec.vararg:
+            rest = ListValue(tuple(arguments[len(plain_ones) :]), tuple)
             scope.values[spec.vararg.arg] = known_value(
-                ListValue(tuple(arguments[len(plain_ones) :])), callee.node.lineno
+                Unknown(named.more) if named.more else rest, callee.node.lineno
             )
         if spec.kwarg:
             own = {each.arg for each in (*plain_ones, *spec.kwonlyargs)}
             more = {key: value for key, value in named.values.items() if key not in own}
-            scope.values[spec.kwarg.arg] = known_value(DictValue(more, named.more), callee.node.lineno)
+            scope.values[spec.kwarg.arg] = MutableObject.holding(
+                DictValue(more, named.more), line=callee.node.lineno
+            )
 
     def _make_instance(
         self, of: ProgramClass, arguments: Sequence[Values], named: DictValue, line: int
     ) -> Values:
-        made = ProgramInstance(of, NameScope())
-        self.scopes.append(made.scope)
+        made = ProgramInstance(of, NameScope(of_class=True))
         constructor = find_member(of, "__init__")
-        if constructor is not None:
-            for each in constructor:
-                if isinstance(each.value, ProgramFunction):
-                    self._call_program_function(replace(each.value, owner=made), arguments, named, line)
-        else:  # a data class, whose fields are its arguments
-            fields = [
-                each.target.id
-                for each in of.node.body
+        if constructor is None:  # a data class, whose fields are its arguments
+            fields = {
+                each.target.id: (each, one.scope)
+                for one in [*_class_and_bases(of)][::-1]
+                for each in one.node.body
                 if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
-            ]
+            }
+            for name, (each, scope) in fields.items():
+                if isinstance(each.value, ast.Call):  # of a field's factory, once for each instance
+                    made.scope.values[name] = self.evaluate_expression(each.value, scope)
             made.scope.values |= dict(zip(fields, arguments, strict=False)) | dict(named.values)
+            constructor, arguments, named = find_member(of, "__post_init__") or (), [], DictValue()
+        bound = tuple(self._bind_method(each, made) for each in constructor)
+        self.call_each(bound, arguments, named, line)
         return known_value(made, line)
+
+
+_LOGGING = frozenset({"critical", "debug", "error", "exception", "info", "log", "print", "warn", "warning"})
+_CHANGING = r"((dict|list|set)\.|random\.shuffle|heapq\.|bisect\.insort|operator\.(set|del|i)|exec$|eval$)"
+"""Functions of Python that change what they are given."""
+
+
+def _makes_generator(node: ast.AST) -> bool:
+    """Return whether a function has a ``yield`` of its own."""
+    pending = list(ast.iter_child_nodes(node))
+    while pending:
+        each = pending.pop()
+        if isinstance(each, ast.Yield | ast.YieldFrom):
+            return True
+        if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            pending += ast.iter_child_nodes(each)
+    return False
 
 
 def _class_and_bases(start: ProgramClass) -> Iterator[ProgramClass]:
@@ -405,26 +498,3 @@ def _class_and_bases(start: ProgramClass) -> Iterator[ProgramClass]:
     yield start
     for each in start.bases:
         yield from _class_and_bases(each)
-
-
-def _collection_after_method(
-    of: Values, name: str, arguments: Sequence[Values], named: DictValue
-) -> Values | None:
-    """Return a list or dictionary after a method that changes it; None for other methods."""
-    values = []
-    for each in of:
-        value = each.value
-        if isinstance(value, DictValue) and name == "update":
-            changed: Any = value.updated_with(
-                as_dictionary(arguments[0]) if arguments else DictValue()
-            ).updated_with(named)
-        elif (
-            isinstance(value, ListValue) and name == "append" and arguments and len(value.values) < MOST_ITEMS
-        ):
-            changed = ListValue((*value.values, arguments[0]))
-        elif isinstance(value, ListValue) and name == "extend" and arguments:
-            changed = ListValue((*value.values, *(loop_values(arguments[0][0].value, 0) or ())))
-        else:
-            return None
-        values.append(Alternative(changed, each.line))
-    return tuple(values) or None

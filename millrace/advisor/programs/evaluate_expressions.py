@@ -4,35 +4,40 @@ from __future__ import annotations
 
 import ast
 import operator
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from millrace.advisor.programs import library_functions
-from millrace.advisor.programs.library_functions import LaunchArguments, loop_values
+from millrace.advisor.programs.evaluate_access import (
+    AccessEvaluator,
+    list_of_values,
+)
+from millrace.advisor.programs.library_functions import loop_values
 from millrace.advisor.programs.possible_values import (
-    MOST_ITEMS,
-    Alternative,
+    ABSENT,
+    CONTENTS,
     DictValue,
+    FunctionNode,
     LibraryName,
     ListValue,
+    MutableObject,
     NameScope,
-    ProgramClass,
     ProgramFunction,
-    ProgramInstance,
-    StreamingFrame,
     Unknown,
     Values,
     as_dictionary,
-    compute_for_each_choice,
-    condition_value,
+    contents_of,
     known_value,
-    to_program_value,
-    union_of_alternatives,
     unknown_of_values,
     unknown_value,
     with_item,
+)
+from millrace.advisor.programs.python_values import (
+    compute_for_each_choice,
+    condition_value,
+    to_program_value,
 )
 
 _STEPS = 100_000
@@ -53,8 +58,6 @@ _OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.GtE: operator.ge,
     ast.In: lambda one, other: one in other,
     ast.NotIn: lambda one, other: one not in other,
-    ast.Is: lambda one, other: one is other,
-    ast.IsNot: lambda one, other: one is not other,
 }
 
 
@@ -62,27 +65,12 @@ class StepLimitError(Exception):
     """The program needs more steps than are evaluated."""
 
 
-class ExpressionEvaluator(ABC):
-    """Evaluation of expressions; :class:`~millrace.advisor.programs.interpreter.Interpreter` adds calls and statements.
-
-    Parameters
-    ----------
-    launch
-        What the program's run is started with.
-    """
-
-    def __init__(self, launch: LaunchArguments) -> None:
-        self.launch = launch
-        self.module = NameScope()
-        self._steps = 0
+class ExpressionEvaluator(AccessEvaluator):
+    """Evaluation of expressions; :class:`~millrace.advisor.programs.interpreter.Interpreter` adds calls and statements."""
 
     @abstractmethod
-    def streaming_attribute(self, values: Values, name: str, line: int) -> Values | None:
-        """Return a streaming attribute, such as ``readStream``; None for others."""
-
-    @abstractmethod
-    def call(self, callee: Any, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
-        """Return the result of a call."""
+    def assign_attribute(self, owners: Values, name: str, value: Values) -> None:
+        """Give an attribute of objects its values."""
 
     @abstractmethod
     def evaluate_call(
@@ -91,8 +79,38 @@ class ExpressionEvaluator(ABC):
         """Return the result of a call in the program's text."""
 
     @abstractmethod
+    def run_alternatives(self, ways: Sequence[Callable[[], bool]]) -> bool:
+        """Evaluate several ways from the same state, and join the states of those that go on; return whether any does."""
+
+    @abstractmethod
     def assign(self, target: ast.expr, value: Values, scope: NameScope) -> None:
         """Give a name, an attribute or an item its values."""
+
+    def evaluate_alternatives(self, ways: Sequence[Callable[[], Values]]) -> Values:
+        """Return the values of several ways of which a run takes one."""
+        if len(ways) == 1:
+            return ways[0]()
+        result = NameScope()
+
+        def store_result(way: Callable[[], Values]) -> bool:
+            self.state.store(result, CONTENTS, way())
+            return True
+
+        self.run_alternatives([partial(store_result, way) for way in ways])
+        return result.values.get(CONTENTS, ())
+
+    def program_function(self, node: FunctionNode, scope: NameScope) -> ProgramFunction:
+        """Return the function that a definition makes, with its defaults as they are there."""
+        spec = node.args
+        names = [each.arg for each in (*spec.posonlyargs, *spec.args)]
+        defaults = [
+            *zip(names[len(names) - len(spec.defaults) :], spec.defaults, strict=True),
+            *zip([each.arg for each in spec.kwonlyargs], spec.kw_defaults, strict=True),
+        ]
+        values = tuple(
+            (name, self.evaluate_expression(each, scope)) for name, each in defaults if each is not None
+        )
+        return ProgramFunction(node, scope, defaults=values)
 
     def count_steps_or_raise(self, count: int = 1) -> None:
         """Count steps.
@@ -145,8 +163,9 @@ class ExpressionEvaluator(ABC):
                     else known_value("", line)
                 )
             case ast.FormattedValue():
-                if node.format_spec is None:
-                    return self.evaluate_expression(node.value, scope)
+                value = self.evaluate_expression(node.value, scope)
+                if node.format_spec is None and node.conversion in _CONVERSIONS:
+                    return compute_for_each_choice(_CONVERSIONS[node.conversion], [value], line, "a text")
                 return unknown_value("a formatted value", line)
             case ast.BinOp():
                 return self._evaluate_binary(node, scope)
@@ -164,15 +183,19 @@ class ExpressionEvaluator(ABC):
             case ast.IfExp():
                 holds = condition_value(self.evaluate_expression(node.test, scope))
                 ways = [node.body, node.orelse] if holds is None else [node.body if holds else node.orelse]
-                return union_of_alternatives(*(self.evaluate_expression(each, scope) for each in ways))
+                return self.evaluate_alternatives(
+                    [partial(self.evaluate_expression, each, scope) for each in ways]
+                )
             case ast.Dict():
-                return known_value(self._evaluate_dict(node, scope), line)
+                return MutableObject.holding(self._evaluate_dict(node, scope), line=line)
             case ast.List() | ast.Tuple() | ast.Set():
-                return self._evaluate_list(node.elts, line, scope)
+                return self._evaluate_list(node, line, scope)
             case ast.Lambda():
-                return known_value(ProgramFunction(node, scope), line)
+                return known_value(self.program_function(node, scope), line)
             case ast.NamedExpr():
                 value = self.evaluate_expression(node.value, scope)
+                while scope.of_comprehension and scope.above is not None:
+                    scope = scope.above
                 self.assign(node.target, value, scope)
                 return value
             case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
@@ -189,18 +212,15 @@ class ExpressionEvaluator(ABC):
         values = () if place is None else place.values[name]
         return values or known_value(LibraryName(name), line)
 
-    def _evaluate_list(self, elements: Iterable[ast.expr], line: int, scope: NameScope) -> Values:
+    def _evaluate_list(self, node: ast.List | ast.Tuple | ast.Set, line: int, scope: NameScope) -> Values:
         values: list[Values] = []
-        for each in elements:
+        for each in node.elts:
             value = self.evaluate_expression(each, scope)
-            if isinstance(each, ast.Starred):
-                parts = loop_values(value[0].value, line) if len(value) == 1 else None
-                if parts is None:
-                    return unknown_of_values(value, "a list", line)
-                values += parts
-            else:
-                values.append(value)
-        return known_value(ListValue(tuple(values[:MOST_ITEMS])), line)
+            parts = loop_values(value, line) if isinstance(each, ast.Starred) else [value]
+            if parts is None:
+                return unknown_of_values(value, "a list", line)
+            values += parts
+        return list_of_values(values, _KINDS[type(node)], line)
 
     def _evaluate_dict(self, node: ast.Dict, scope: NameScope) -> DictValue:
         table = DictValue()
@@ -218,23 +238,41 @@ class ExpressionEvaluator(ABC):
     ) -> Values:
         [first, *others] = node.generators
         over = self.evaluate_expression(first.iter, scope)
-        rounds = loop_values(over[0].value, node.lineno) if len(over) == 1 else None
+        rounds = loop_values(over, node.lineno)
+        inner = NameScope({}, scope, of_comprehension=True)
+        keys, items = list[Values](), list[Values]()
+
+        def run_round() -> Values:
+            for each in others:
+                self.assign(each.target, unknown_value("a loop", node.lineno), inner)
+            holds = [condition_value(self.evaluate_expression(test, inner)) for test in first.ifs]
+            if False in holds:
+                return known_value(False, node.lineno)
+            if isinstance(node, ast.DictComp):
+                keys.append(self.evaluate_expression(node.key, inner))
+            items.append(
+                self.evaluate_expression(node.value if isinstance(node, ast.DictComp) else node.elt, inner)
+            )
+            return known_value(None in holds, node.lineno)
+
         if rounds is None or others:
-            return unknown_of_values(over, "a list", node.lineno)
-        inner, items, table = NameScope({}, scope), list[Values](), DictValue()
+            self.assign(first.target, unknown_of_values(over, "a loop", node.lineno), inner)
+            self.evaluate_alternatives([run_round, lambda: ()])
+            origin = unknown_of_values(over, "a list", node.lineno)[0].value.origin
+            return known_value(Unknown(origin, library_functions.may_reshape("", items)), node.lineno)
+        doubtful = False
         for each in rounds:
             self.assign(first.target, each, inner)
-            if any(condition_value(self.evaluate_expression(test, inner)) is False for test in first.ifs):
-                continue
-            if isinstance(node, ast.DictComp):
-                table = with_item(
-                    table,
-                    self.evaluate_expression(node.key, inner),
-                    self.evaluate_expression(node.value, inner),
-                )
-            else:
-                items.append(self.evaluate_expression(node.elt, inner))
-        return known_value(table if isinstance(node, ast.DictComp) else ListValue(tuple(items)), node.lineno)
+            doubtful |= run_round()[0].value
+        if doubtful:
+            return unknown_value("a list of some of several items", node.lineno)
+        if not isinstance(node, ast.DictComp):
+            kind = set if isinstance(node, ast.SetComp) else list
+            return list_of_values(items, kind, node.lineno)
+        table: Any = DictValue()
+        for key, value in zip(keys, items, strict=True):
+            table = with_item(table, key, value)
+        return MutableObject.holding(table, line=node.lineno)
 
     def _evaluate_binary(self, node: ast.BinOp, scope: NameScope) -> Values:
         parts: list[ast.BinOp] = []
@@ -245,172 +283,72 @@ class ExpressionEvaluator(ABC):
         result = self.evaluate_expression(first, scope)
         for each in reversed(parts):
             other = self.evaluate_expression(each.right, scope)
-            line = each.lineno
-            if isinstance(each.op, ast.BitOr) and all(
-                isinstance(one.value, DictValue) for one in (*result, *other)
-            ):
-                result = known_value(as_dictionary(result).updated_with(as_dictionary(other)), line)
-            elif isinstance(each.op, ast.Mult):
-                result = compute_for_each_choice(_product_unless_too_long, [result, other], line, "a product")
-            elif type(each.op) in _OPERATORS:
-                result = compute_for_each_choice(
-                    _OPERATORS[type(each.op)], [result, other], line, "a value that is computed"
-                )
-            else:
-                result = unknown_value("a value that is computed", line)
+            result = self.apply_operator(each.op, result, other, each.lineno)
         return result
 
+    def apply_operator(self, kind: ast.operator, one: Values, other: Values, line: int) -> Values:
+        """Return the result of an operator such as ``+``."""
+        if isinstance(kind, ast.BitOr) and all(
+            isinstance(each.value, DictValue) for each in contents_of((*one, *other))
+        ):
+            table = as_dictionary(one).updated_with(as_dictionary(other))
+            return MutableObject.holding(table, line=line)
+        if isinstance(kind, ast.Add) and (joined := _joined_lists(one, other, line)):
+            return joined
+        if isinstance(kind, ast.Mult):
+            return compute_for_each_choice(_product_unless_too_long, [one, other], line, "a product")
+        function = _OPERATORS.get(type(kind), _raise_not_computed)
+        return compute_for_each_choice(function, [one, other], line, "a value that is computed")
+
     def _evaluate_boolean(self, node: ast.BoolOp, scope: NameScope) -> Values:
-        alternatives: list[Alternative] = []
-        for each in node.values:
-            value = self.evaluate_expression(each, scope)
-            holds = condition_value(value)
-            if holds is not None and holds == isinstance(node.op, ast.Or):
-                return union_of_alternatives(alternatives, value)
-            if holds is None or each is node.values[-1]:
-                alternatives.extend(value)
-        return union_of_alternatives(alternatives)
+        first, *others = node.values
+        value = self.evaluate_expression(first, scope)
+        if not others:
+            return value
+        rest = ast.BoolOp(node.op, others, lineno=node.lineno)
+        holds = condition_value(value)
+        if holds is None:
+            return self.evaluate_alternatives([lambda: value, lambda: self.evaluate_expression(rest, scope)])
+        return value if holds == isinstance(node.op, ast.Or) else self.evaluate_expression(rest, scope)
 
     def _evaluate_comparison(self, node: ast.Compare, scope: NameScope) -> Values:
-        left, results = self.evaluate_expression(node.left, scope), list[bool]()
+        left, results = self.evaluate_expression(node.left, scope), list[bool | None]()
         for kind, right in zip(node.ops, node.comparators, strict=True):
             other = self.evaluate_expression(right, scope)
-            if (
-                isinstance(kind, ast.In | ast.NotIn)
-                and len(other) == 1
-                and isinstance(other[0].value, DictValue)
-            ):
-                table = other[0].value  # its keys may be known where its values are not
-                other = (
-                    unknown_value(table.more, 0)
-                    if table.more
-                    else known_value(to_program_value(list(table.values), 0), 0)
-                )
-            holds = condition_value(
-                compute_for_each_choice(_OPERATORS[type(kind)], [left, other], node.lineno, "a condition")
-            )
-            if holds is None:
-                return unknown_value("a condition", node.lineno)
-            results.append(holds)
+            results.append(self.compare(kind, left, other, node.lineno))
+            if results[-1] is False:
+                break
             left = other
+        if False not in results and None in results:
+            return unknown_value("a condition", node.lineno)
         return known_value(all(results), node.lineno)
 
-    def _evaluate_subscript(self, of: Values, node: ast.Subscript, scope: NameScope) -> Values:
-        line = node.lineno
-        if isinstance(node.slice, ast.Slice):
-            bounds = [
-                known_value(None, line) if each is None else self.evaluate_expression(each, scope)
-                for each in (node.slice.lower, node.slice.upper, node.slice.step)
-            ]
-            return compute_for_each_choice(
-                lambda value, *at: value[slice(*at)], [of, *bounds], line, "a part of a value"
-            )
-        key = self.evaluate_expression(node.slice, scope)
-        if not self.launch.ordered and dotted_name(node.value) in ("sys.argv", "argv"):
-            return unknown_value("an argument by its place, and Glue has them in no order", line)
-        return union_of_alternatives(*(self._value_of_key(each, key, line) for each in of))
-
-    def _value_of_key(self, of: Alternative, key: Values, line: int) -> Values:
-        if isinstance(of.value, StreamingFrame | Unknown):
-            return (of,)
-        if isinstance(of.value, LibraryName) and of.value.path == "os.environ":
-            return library_functions.environment_variable(self.launch, key, None, line)
-        alternatives: list[Alternative] = []
-        for each in key:
-            if isinstance(of.value, DictValue) and isinstance(each.value, str | int):
-                missing = of.value.more or f"the key {each.value}, which the program does not set"
-                alternatives.extend(of.value.values.get(each.value, unknown_value(missing, line)))
-            elif isinstance(of.value, ListValue) and isinstance(each.value, int):
-                inside = -len(of.value.values) <= each.value < len(of.value.values)
-                alternatives.extend(
-                    of.value.values[each.value]
-                    if inside
-                    else unknown_value(f"argument or item {each.value}, which is missing", line)
+    def compare(self, kind: ast.cmpop, left: Values, other: Values, line: int) -> bool | None:
+        """Return whether a comparison holds; None if that is unknown."""
+        if isinstance(kind, ast.Is | ast.IsNot):
+            same = {_is_same(one.value, two.value) for one in left for two in other}
+            is_same = same.pop() if len(same) == 1 else None
+            return is_same if is_same is None or isinstance(kind, ast.Is) else not is_same
+        if isinstance(kind, ast.In | ast.NotIn):
+            inside = contents_of(other)
+            if len(inside) == 1 and isinstance(inside[0].value, DictValue):
+                table = inside[0].value  # its keys may be known where its values are not
+                found = condition_value(
+                    compute_for_each_choice(lambda key: key in table.values, [left], line, "a condition")
                 )
-            elif isinstance(each.value, Unknown):
-                alternatives.append(each)
-            else:
-                alternatives.extend(
-                    compute_for_each_choice(operator.getitem, [(of,), (each,)], line, "an item")
-                )
-        return union_of_alternatives(alternatives)
-
-    def _attribute_values(self, owner: Values, name: str, line: int) -> Values:
-        stream = self.streaming_attribute(owner, name, line)
-        return (
-            stream
-            if stream is not None
-            else union_of_alternatives(*(self._attribute_of_alternative(each, name, line) for each in owner))
+                present = all(ABSENT[0] not in each for each in table.values.values())
+                if (not found and (table.more or other[0].value is self.environment[0].value)) or not present:
+                    return None
+                return found if found is None or isinstance(kind, ast.In) else not found
+            if len(inside) == 1 and isinstance(inside[0].value, ListValue):
+                other = known_value(ListValue(inside[0].value.values, tuple), line)
+        return condition_value(
+            compute_for_each_choice(_OPERATORS[type(kind)], [left, other], line, "a condition")
         )
 
-    def _attribute_of_alternative(self, of: Alternative, name: str, line: int) -> Values:
-        value = of.value
-        if isinstance(value, ProgramInstance):
-            attribute = value.scope.values.get(name)
-            if attribute is not None:
-                return attribute
-            attribute = find_member(value.of, name)
-            if attribute is None:
-                return unknown_value(f"the attribute {name}, which the program does not set", line)
-            bound = [self._bind_method(each, value) for each in attribute]
-            if any(_has_decorator(each.value, "property", "cached_property") for each in bound):
-                return union_of_alternatives(
-                    *(self.call(each.value, [], DictValue(), line) for each in bound)
-                )
-            return tuple(bound)
-        if isinstance(value, ProgramClass):
-            attribute = find_member(value, name) or unknown_value(f"the attribute {name}", line)
-            return tuple(
-                self._bind_method(each, value) if _has_decorator(each.value, "classmethod") else each
-                for each in attribute
-            )
-        if isinstance(value, LibraryName):
-            return self._value_of_import(f"{value.path}.{name}", line)
-        if isinstance(value, DictValue):  # options of argparse
-            return self._value_of_key(of, known_value(name, line), line)
-        if name == "value" and isinstance(value, str):  # of an enumeration
-            return (of,)
-        return (
-            (of,)
-            if isinstance(value, Unknown | StreamingFrame)
-            else unknown_value(f"the attribute {name}", line)
-        )
 
-    def _value_of_import(self, path: str, line: int) -> Values:
-        if path == "sys.argv":
-            return known_value(to_program_value(["program", *self.launch.words], line), line)
-        return known_value(LibraryName(path), line)
-
-    @staticmethod
-    def _bind_method(of: Alternative, owner: ProgramInstance | ProgramClass) -> Alternative:
-        if not isinstance(of.value, ProgramFunction) or _has_decorator(of.value, "staticmethod"):
-            return of
-        if isinstance(owner, ProgramInstance):
-            owner = owner.of if _has_decorator(of.value, "classmethod") else owner.itself or owner
-        return Alternative(replace(of.value, owner=owner), of.line)
-
-
-def find_member(of: ProgramClass, name: str) -> Values | None:
-    """Return an attribute or method of a class or of those that it is made of."""
-    if name in of.scope.values:
-        return of.scope.values[name]
-    return next((found for base in of.bases if (found := find_member(base, name)) is not None), None)
-
-
-def _has_decorator(of: Any, *names: str) -> bool:
-    node = of.node if isinstance(of, ProgramFunction) else None
-    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
-        dotted_name(each).rpartition(".")[2] in names for each in node.decorator_list
-    )
-
-
-def dotted_name(node: ast.expr) -> str:
-    """Return a name with its attributes, ``sys.argv``; empty for other expressions."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute) and len(parts) < 8:
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *parts[::-1]]) if isinstance(node, ast.Name) else ""
+def _raise_not_computed(*_: Any) -> Any:
+    raise ValueError("an operator that is not computed")
 
 
 def _product_unless_too_long(one: Any, other: Any) -> Any:
@@ -422,9 +360,26 @@ def _product_unless_too_long(one: Any, other: Any) -> Any:
     raise ValueError("no product")
 
 
-def scope_defining_target(target: ast.expr, scope: NameScope) -> NameScope:
-    """Return the scope in which the name of a changed value is."""
-    while isinstance(target, ast.Attribute | ast.Subscript):
-        target = target.value
-    place = scope.scope_of(target.id) if isinstance(target, ast.Name) else None
-    return place or scope
+_CONVERSIONS: Mapping[int, Callable[[Any], str]] = {-1: str, ord("s"): str, ord("r"): repr, ord("a"): ascii}
+_KINDS = {ast.List: list, ast.Tuple: tuple, ast.Set: set}
+
+
+def _joined_lists(one: Values, other: Values, line: int) -> Values:
+    """Return the list of the items of two, which may be of any values; none for others than lists."""
+    both = [contents_of(one), contents_of(other)]
+    if not all(len(each) == 1 and isinstance(each[0].value, ListValue) for each in both):
+        return ()
+    [first], [second] = both
+    if first.value.kind is not second.value.kind or first.value.kind is set:
+        return ()
+    return list_of_values((*first.value.values, *second.value.values), first.value.kind, line)
+
+
+def _is_same(one: Any, other: Any) -> bool | None:
+    if isinstance(one, Unknown) or isinstance(other, Unknown):
+        return None
+    if one is None or other is None or isinstance(one, bool) or isinstance(other, bool):
+        return (
+            one is other if not isinstance(one, LibraryName) and not isinstance(other, LibraryName) else None
+        )
+    return None

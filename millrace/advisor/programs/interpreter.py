@@ -7,41 +7,64 @@ is run: calls of libraries are computed only if they are in :mod:`millrace.advis
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
-from millrace.advisor.programs.evaluate_calls import BlockEnd, CallEvaluator
-from millrace.advisor.programs.evaluate_expressions import dotted_name, scope_defining_target
-from millrace.advisor.programs.library_functions import loop_values
+from millrace.advisor.programs.evaluate_access import (
+    dotted_name,
+)
+from millrace.advisor.programs.evaluate_assignments import AssignmentEvaluator
+from millrace.advisor.programs.library_functions import LaunchArguments, loop_values
 from millrace.advisor.programs.possible_values import (
-    Alternative,
+    DictValue,
     NameScope,
     ProgramClass,
     ProgramFunction,
     ProgramInstance,
     Values,
-    condition_value,
+    first_unknown,
     known_value,
     union_of_alternatives,
     unknown_of_values,
     unknown_value,
-    with_item,
+)
+from millrace.advisor.programs.program_state import Changes, Mark, Place
+from millrace.advisor.programs.python_values import (
+    condition_value,
+    structure_of_values,
 )
 
 _EXITS = {"sys.exit", "exit", "quit", "os._exit"}
+_LIBRARIES = {"awsglue", "boto3", "botocore", "delta", "py4j", "pyspark"}
+"""Libraries beside Python's own that leave lists and dictionaries as they are given."""
+_MOST_ROUNDS = 20
+"""Rounds of a ``while`` whose condition is known, and of a ``for`` over a list that grows, that are evaluated one by one."""
 
 
-class Interpreter(CallEvaluator):
+@dataclass
+class _PendingLoop:
+    """A loop that is evaluated, and the states in which it, or its present round, is left."""
+
+    start: Mark
+    round_start: Mark
+    breaks: list[Changes] = field(default_factory=list)
+    continues: list[Changes] = field(default_factory=list)
+
+
+class Interpreter(AssignmentEvaluator):
     """Evaluation of one program."""
 
-    def run_statements(self, body: Sequence[ast.stmt], scope: NameScope) -> BlockEnd:
-        """Evaluate statements; return how they end."""
-        for statement in body:
-            ended = self._run_statement(statement, scope)
-            if ended != BlockEnd.NEXT:
-                return ended
-        return BlockEnd.NEXT
+    def __init__(self, launch: LaunchArguments) -> None:
+        super().__init__(launch)
+        self._loops: list[_PendingLoop] = []
 
-    def _run_statement(self, node: ast.stmt, scope: NameScope) -> BlockEnd:
+    def run_statements(self, body: Sequence[ast.stmt], scope: NameScope) -> bool:
+        """Evaluate statements; return whether what follows them is evaluated."""
+        return all(self._run_statement(each, scope) for each in body)
+
+    def _run_statement(self, node: ast.stmt, scope: NameScope) -> bool:
         self.count_steps_or_raise()
         match node:
             case ast.Assign():
@@ -51,61 +74,56 @@ class Interpreter(CallEvaluator):
             case ast.AnnAssign() if node.value is not None:
                 self.assign(node.target, self.evaluate_expression(node.value, scope), scope)
             case ast.AugAssign():
-                joined = ast.BinOp(node.target, node.op, node.value, lineno=node.lineno)
-                self.assign(node.target, self.evaluate_expression(joined, scope), scope)
+                self.assign(node.target, self._augmented_value(node, scope), scope)
             case ast.Expr():
                 self.evaluate_expression(node.value, scope)  # also in sys.exit(main())
-                if isinstance(node.value, ast.Call) and dotted_name(node.value.func) in _EXITS:
-                    return BlockEnd.FUNCTION_LEFT
+                return not (isinstance(node.value, ast.Call) and dotted_name(node.value.func) in _EXITS)
             case ast.Return():
-                self.returned[-1].extend(
-                    self.evaluate_expression(node.value, scope)
-                    if node.value
-                    else known_value(None, node.lineno)
-                )
-                return BlockEnd.FUNCTION_LEFT
+                value = known_value(None, node.lineno)
+                if node.value is not None:
+                    value = self.evaluate_expression(node.value, scope)
+                if self.calls:
+                    self.leave_call(value)
+                return False
             case ast.Raise():
                 if node.exc is not None:  # raise SystemExit(main())
                     self.evaluate_expression(node.exc, scope)
-                return BlockEnd.FUNCTION_LEFT
+                return False
             case ast.Break():
-                self._breaks[-1].append(self._save_state())
-                return BlockEnd.LOOP_LEFT
+                self._loops[-1].breaks.append(self.changes_since(self._loops[-1].start))
+                return False
             case ast.Continue():
-                return BlockEnd.ROUND_LEFT
+                self._loops[-1].continues.append(self.changes_since(self._loops[-1].round_start))
+                return False
             case ast.If():
                 return self._run_branches(node.test, node.body, node.orelse, scope)
             case ast.For() | ast.AsyncFor():
-                return self._run_loop(node, scope)
+                return self._run_loop(partial(self._run_for, node, scope))
             case ast.While():
-                return self._run_rounds_and_join_breaks(
-                    lambda: self._run_any_number_of_rounds(
-                        lambda: self._run_branches(node.test, node.body, [], scope), node.orelse, scope
-                    )
-                )
+                return self._run_loop(partial(self._run_while, node, scope))
             case ast.Try() | ast.TryStar():
                 return self._run_try(node, scope)
             case ast.With() | ast.AsyncWith():
-                for item in node.items:
-                    value = self.evaluate_expression(item.context_expr, scope)
-                    if item.optional_vars is not None:
-                        self.assign(item.optional_vars, value, scope)
-                return self.run_statements(node.body, scope)
+                return self._run_with(node, scope)
             case ast.Match():
-                self.evaluate_expression(node.subject, scope)
-                self._run_alternatives_and_join_states(
-                    [lambda case=case: self.run_statements(case.body, scope) for case in node.cases]
-                    + [lambda: BlockEnd.NEXT]
-                )
+                subject = self.evaluate_expression(node.subject, scope)
+                return self._run_cases(subject, node.cases, scope)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                scope.values[node.name] = known_value(ProgramFunction(node, scope), node.lineno)
+                made = known_value(self.program_function(node, scope), node.lineno)
+                self._assign_name(node.name, self._decorated_value(made, node, scope), scope)
             case ast.ClassDef():
                 self._define_class(node, scope)
             case ast.Import() | ast.ImportFrom():
                 self._run_import(node, scope)
             case ast.Global():
-                scope.shared.update(node.names)
-        return BlockEnd.NEXT
+                scope.shared |= dict.fromkeys(node.names, self.module)
+            case ast.Nonlocal():
+                above = scope.above or scope
+                scope.shared |= {name: above.scope_of(name) or above for name in node.names}
+            case ast.Delete():
+                for target in node.targets:
+                    self._delete(target, scope)
+        return True
 
     def _run_import(self, node: ast.Import | ast.ImportFrom, scope: NameScope) -> None:
         for each in node.names:
@@ -114,11 +132,23 @@ class Interpreter(CallEvaluator):
                 path = each.name if each.asname else name
             else:
                 name, path = each.asname or each.name, f"{node.module or ''}.{each.name}".lstrip(".")
-            scope.values[name] = self._value_of_import(path, node.lineno)
+            root = path.partition(".")[0]
+            if root not in _LIBRARIES and root not in sys.stdlib_module_names:
+                self.foreign.update({root, name} if name == "*" else {root})
+            self._assign_name(name, self._value_of_import(path, node.lineno), scope)
+
+    def _decorated_value(
+        self, value: Values, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, scope: NameScope
+    ) -> Values:
+        """Return a function or class after the decorators of the program; those of libraries leave it as it is."""
+        for each in reversed(node.decorator_list):
+            decorators = self.evaluate_expression(each, scope)
+            if any(isinstance(one.value, ProgramFunction | ProgramClass) for one in decorators):
+                value = self.call_each(decorators, [value], DictValue(), node.lineno)
+        return value
 
     def _define_class(self, node: ast.ClassDef, scope: NameScope) -> None:
-        inner = NameScope({}, scope)
-        self.scopes.append(inner)
+        inner = NameScope({}, scope, of_class=True)
         bases = tuple(
             each.value
             for base in node.bases
@@ -126,138 +156,200 @@ class Interpreter(CallEvaluator):
             if isinstance(each.value, ProgramClass)
         )
         self.run_statements(node.body, inner)
-        scope.values[node.name] = known_value(ProgramClass(node, inner, bases), node.lineno)
+        made = known_value(ProgramClass(node, inner, bases), node.lineno)
+        self._assign_name(node.name, self._decorated_value(made, node, scope), scope)
 
     def _run_branches(
         self, test: ast.expr, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt], scope: NameScope
-    ) -> BlockEnd:
+    ) -> bool:
         holds = condition_value(self.evaluate_expression(test, scope))
-        if holds is not None:
-            return self.run_statements(body if holds else orelse, scope)
-        return self._run_alternatives_and_join_states(
-            [lambda: self.run_statements(body, scope), lambda: self.run_statements(orelse, scope)]
-        )
+        ways = [partial(self.run_statements, each, scope) for each in (body, orelse)]
+        return self.run_alternatives(ways) if holds is None else ways[not holds]()
 
-    def _run_alternatives_and_join_states(self, ways: Sequence[Callable[[], BlockEnd]]) -> BlockEnd:
-        """Evaluate several ways from the same state, and join their states; a way that ends the function does not count."""
-        before = self._save_state()
-        ends: list[tuple[BlockEnd, dict[NameScope, dict[str, Values]]]] = []
+    def run_alternatives(self, ways: Sequence[Callable[[], bool]]) -> bool:
+        """Evaluate several ways from the same state, and join the states of those that go on; return whether any does."""
+        start = self.state.mark()
+        states: list[Changes] = []
         for way in ways:
-            self._restore_state(before)
-            ended = way()
-            ends.append((ended, self._save_state()))
-        self._join_states(
-            [state for ended, state in ends if ended != BlockEnd.FUNCTION_LEFT] or [ends[-1][1]]
-        )
-        return min(ended for ended, _ in ends)
+            if way():
+                states.append(self.changes_since(start))
+            self.state.undo(start)
+        self.state.join(start, states)
+        return bool(states)
 
-    def _join_states(self, states: Sequence[dict[NameScope, dict[str, Values]]]) -> None:
-        joined = states[0]
-        for other in states[1:]:
-            for scope, values in other.items():
-                mine = joined.setdefault(scope, {})
-                for name, each in values.items():
-                    mine[name] = union_of_alternatives(mine[name], each) if name in mine else each
-        self._restore_state(joined)
+    def _run_loop(self, run: Callable[[], bool]) -> bool:
+        """Evaluate a loop; where it may be left by ``break``, go on with the states at these points too."""
+        start = self.state.mark()
+        loop = _PendingLoop(start, start)
+        self._loops.append(loop)
+        try:
+            goes_on = run()
+        finally:
+            self._loops.pop()
+        if loop.breaks:
+            self.state.join(start, [*loop.breaks, *([self.changes_since(start)] if goes_on else [])])
+        return goes_on or bool(loop.breaks)
 
-    def _run_any_number_of_rounds(
-        self, once: Callable[[], BlockEnd], orelse: Sequence[ast.stmt], scope: NameScope
-    ) -> BlockEnd:
-        """Evaluate a loop of any number of rounds: what a second round changes once more is unknown."""
+    def _run_round(self, body: Sequence[ast.stmt], scope: NameScope) -> bool:
+        """Evaluate a round of the present loop; return whether another may follow."""
+        loop = self._loops[-1]
+        loop.round_start = start = self.state.mark()
+        goes_on = self.run_statements(body, scope)
+        if not loop.continues:
+            return goes_on
+        self.state.join(start, [*loop.continues, *([self.changes_since(start)] if goes_on else [])])
+        loop.continues = []
+        return True
 
-        def skip_loop() -> BlockEnd:
-            return BlockEnd.NEXT
+    def _run_any_number_of_rounds(self, once: Callable[[], bool]) -> None:
+        """Evaluate rounds until another one tells nothing new: what the second or a later one changes once more is unknown."""
+        ways: list[Callable[[], bool]] = [once, lambda: True]
+        age = self.state.mark().age
+        self.run_alternatives(ways)
+        grown = True
+        while grown:
+            start, grown = self.state.mark(), False
+            self.run_alternatives(ways)
+            for (scope, name), before in self.state.values_before(start).items():
+                values = scope.root.values.get(name)
+                if scope.age > start.age or values is None or (before and first_unknown(before)):
+                    continue
+                if not structure_of_values(values, age) <= structure_of_values(before or (), age):
+                    grown = True
+                    lost = unknown_value("a value that a loop changes", values[0].line) if before else ()
+                    self.state.store(scope, name, union_of_alternatives(values, lost))
 
-        ended = self._run_alternatives_and_join_states([once, skip_loop])
-        first = self._save_state()
-        self._run_alternatives_and_join_states([once, skip_loop])
-        for each, values in self._save_state().items():
-            for name, value in values.items():
-                before = first.get(each, {}).get(name)
-                if before is not None and len(union_of_alternatives(before, value)) > len(before):
-                    each.values[name] = union_of_alternatives(
-                        value, unknown_value("a value that a loop changes", value[0].line)
-                    )
-        return max(ended, self.run_statements(orelse, scope))
-
-    def _run_rounds_and_join_breaks(self, body: Callable[[], BlockEnd]) -> BlockEnd:
-        """Evaluate the rounds of a loop; where it may be left by ``break``, with the state at that point too."""
-        self._breaks.append([])
-        ended = body()
-        states = self._breaks.pop()
-        if states:
-            self._join_states(
-                [
-                    *states,
-                    *([] if ended in (BlockEnd.LOOP_LEFT, BlockEnd.FUNCTION_LEFT) else [self._save_state()]),
-                ]
-            )
-        return BlockEnd.FUNCTION_LEFT if ended == BlockEnd.FUNCTION_LEFT and not states else BlockEnd.NEXT
-
-    def _save_state(self) -> dict[NameScope, dict[str, Values]]:
-        self.count_steps_or_raise(sum(len(each.values) for each in self.scopes) // 4)
-        return {each: dict(each.values) for each in self.scopes}
-
-    def _restore_state(self, state: Mapping[NameScope, dict[str, Values]]) -> None:
-        for scope, values in state.items():
-            scope.values = dict(values)
-
-    def _run_loop(self, node: ast.For | ast.AsyncFor, scope: NameScope) -> BlockEnd:
+    def _run_for(self, node: ast.For | ast.AsyncFor, scope: NameScope) -> bool:
         over = self.evaluate_expression(node.iter, scope)
-        rounds = loop_values(over[0].value, node.lineno) if len(over) == 1 else None
-        if rounds is None:
+        number, longest = 0, 0
+        while (items := loop_values(over, node.lineno)) is not None:  # a round may change the list
+            longest = longest or len(items) + _MOST_ROUNDS
+            if number >= len(items):
+                return self.run_statements(node.orelse, scope)
+            if number > longest:
+                break
+            self.assign(node.target, items[number], scope)
+            if not self._run_round(node.body, scope):
+                return False
+            number += 1
 
-            def run_unknown_round() -> BlockEnd:
-                self.assign(node.target, unknown_of_values(over, "a loop", node.lineno), scope)
-                return self.run_statements(node.body, scope)
+        def run_unknown_round() -> bool:
+            self.assign(node.target, unknown_of_values(over, "a loop", node.lineno), scope)
+            return self._run_round(node.body, scope)
 
-            return self._run_rounds_and_join_breaks(
-                lambda: self._run_any_number_of_rounds(run_unknown_round, node.orelse, scope)
-            )
+        self._run_any_number_of_rounds(run_unknown_round)
+        return self.run_statements(node.orelse, scope)
 
-        def run_all_rounds() -> BlockEnd:
-            for each in rounds:
-                self.assign(node.target, each, scope)
-                ended = self.run_statements(node.body, scope)
-                if ended in (BlockEnd.LOOP_LEFT, BlockEnd.FUNCTION_LEFT):
-                    return ended
-            return self.run_statements(node.orelse, scope)
+    def _run_while(self, node: ast.While, scope: NameScope) -> bool:
+        for _ in range(_MOST_ROUNDS):
+            start = self.state.mark()
+            holds = condition_value(self.evaluate_expression(node.test, scope))
+            if holds is False:
+                return self.run_statements(node.orelse, scope)
+            if holds is None or isinstance(node.test, ast.Constant):
+                self.state.undo(start)
+                break
+            if not self._run_round(node.body, scope):
+                return False
 
-        return self._run_rounds_and_join_breaks(run_all_rounds)
+        def run_round_if_it_may_run() -> bool:
+            holds = condition_value(self.evaluate_expression(node.test, scope))
+            return holds is not False and self._run_round(node.body, scope)
 
-    def _run_try(self, node: ast.Try | ast.TryStar, scope: NameScope) -> BlockEnd:
-        def run_handler(handler: ast.ExceptHandler) -> BlockEnd:
+        self._run_any_number_of_rounds(run_round_if_it_may_run)
+        if condition_value(self.evaluate_expression(node.test, scope)) is True:
+            return False  # only a break, a return or an error ends it
+        return self.run_statements(node.orelse, scope)
+
+    def _run_try(self, node: ast.Try | ast.TryStar, scope: NameScope) -> bool:
+        log = self.state.start_log()
+        states = [self.calls[-1].returns if self.calls else [], *(each.breaks for each in self._loops[-1:])]
+        states += [each.continues for each in self._loops[-1:]]
+        earlier = [len(each) for each in states]
+        in_body: dict[Place, Values] = {}
+
+        def run_body() -> bool:
+            goes_on = self.run_statements([*node.body, *node.orelse], scope)
+            in_body.update(log)
+            return goes_on
+
+        def run_handler(handler: ast.ExceptHandler) -> bool:
+            self.state.store_any_of(in_body)  # an error may come after any of its statements
             if handler.name:
-                scope.values[handler.name] = unknown_value("an exception", handler.lineno)
+                self._assign_name(handler.name, unknown_value("an exception", handler.lineno), scope)
             return self.run_statements(handler.body, scope)
 
-        ways: list[Callable[[], BlockEnd]] = [lambda: self.run_statements([*node.body, *node.orelse], scope)]
-        ways += [lambda each=each: run_handler(each) for each in node.handlers]  # type: ignore[misc]
-        ended = self._run_alternatives_and_join_states(ways)
-        return max(ended, self.run_statements(node.finalbody, scope))
+        goes_on = self.run_alternatives([run_body, *(partial(run_handler, each) for each in node.handlers)])
+        self.state.end_log()
+        if not node.finalbody:
+            return goes_on
+        final = self.state.start_log()
 
-    def assign(self, target: ast.expr, value: Values, scope: NameScope) -> None:
-        """Give a name, an attribute or an item its values."""
-        match target:
-            case ast.Name():
-                (self.module if target.id in scope.shared else scope).values[target.id] = value
-            case ast.Starred():
-                self.assign(target.value, value, scope)
-            case ast.Tuple() | ast.List():
-                parts = loop_values(value[0].value, target.lineno) if len(value) == 1 else None
-                if parts is None or len(parts) != len(target.elts):
-                    parts = [unknown_of_values(value, "a part of a value", target.lineno)] * len(target.elts)
-                for each, part in zip(target.elts, parts, strict=True):
-                    self.assign(each, part, scope)
-            case ast.Attribute():
-                for owner in self.evaluate_expression(target.value, scope):
-                    if isinstance(owner.value, ProgramInstance | ProgramClass):
-                        owner.value.scope.values[target.attr] = value
-            case ast.Subscript():
-                key = self.evaluate_expression(target.slice, scope)
-                changed = tuple(
-                    Alternative(with_item(each.value, key, value), each.line)
-                    for each in self.evaluate_expression(target.value, scope)
-                )
-                if isinstance(target.value, ast.Name | ast.Attribute | ast.Subscript):
-                    self.assign(target.value, changed, scope_defining_target(target.value, scope))
+        def run_final(after_error: bool) -> bool:
+            if after_error:
+                self.state.store_any_of(log)
+            return self.run_statements(node.finalbody, scope) and not after_error
+
+        goes_on = self.run_alternatives(
+            [partial(run_final, each) for each in ([False, True] if goes_on else [True])]
+        )
+        self.state.end_log()
+        for several, number in zip(states, earlier, strict=True):
+            for changes in several[number:]:  # it runs before a return, too
+                for (inside, name), values in final.items():
+                    before = changes.get((inside, name)) or inside.root.values.get(name, ())
+                    changes[inside, name] = union_of_alternatives(before, values)
+        return goes_on
+
+    def _run_with(self, node: ast.With | ast.AsyncWith, scope: NameScope) -> bool:
+        managers: list[Values] = []
+        body = node.body
+        for item in node.items:
+            value = self.evaluate_expression(item.context_expr, scope)
+            managers.append(value)
+            entered = self.evaluate_alternatives(
+                [partial(self._call_if_own, each, "__enter__", []) for each in value]
+            )
+            if item.optional_vars is not None:
+                self.assign(item.optional_vars, entered, scope)
+            call = item.context_expr
+            if isinstance(call, ast.Call) and dotted_name(call.func).rpartition(".")[2] == "suppress":
+                handler = ast.ExceptHandler(None, None, [], lineno=node.lineno)
+                body = [ast.Try(body, [handler], [], [], lineno=node.lineno)]
+        log = self.state.start_log()
+        goes_on = self.run_statements(body, scope)
+        self.state.end_log()
+
+        def run_exits(after_error: bool) -> bool:
+            if after_error:
+                self.state.store_any_of(log)
+            holds = False
+            for value in managers:
+                nothing = [known_value(None, node.lineno)] * 3
+                ways = [partial(self._call_if_own, each, "__exit__", nothing) for each in value]
+                holds |= condition_value(self.evaluate_alternatives(ways)) is not False
+            return holds or not after_error
+
+        if any(isinstance(each.value, ProgramInstance) for value in managers for each in value):
+            ways = [partial(run_exits, each) for each in ([False, True] if goes_on else [True])]
+            return self.run_alternatives(ways)
+        return goes_on
+
+    def _run_cases(self, subject: Values, cases: Sequence[ast.match_case], scope: NameScope) -> bool:
+        if not cases:
+            return True
+        case, *others = cases
+        run_others = partial(self._run_cases, subject, others, scope)
+
+        def run_case() -> bool:
+            self._bind_pattern(case.pattern, subject, scope)
+            holds = (
+                True if case.guard is None else condition_value(self.evaluate_expression(case.guard, scope))
+            )
+            ways = [partial(self.run_statements, case.body, scope), run_others]
+            return self.run_alternatives(ways) if holds is None else ways[not holds]()
+
+        holds = self._pattern_holds(case.pattern, subject, scope)
+        if holds is None:
+            return self.run_alternatives([run_case, run_others])
+        return run_case() if holds else run_others()

@@ -14,17 +14,23 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from millrace.advisor.programs.possible_values import (
+    ABSENT,
     MOST_ITEMS,
     DictValue,
     LibraryName,
     ListValue,
-    NoPythonValueError,
+    Unknown,
     Values,
+    as_dictionary,
+    contents_of,
     known_value,
+    unknown_value,
+)
+from millrace.advisor.programs.python_values import (
+    NoPythonValueError,
     single_or_raise,
     to_program_value,
     to_python_value,
-    unknown_value,
 )
 
 
@@ -120,7 +126,7 @@ def percent_format(template: Any, values: Any) -> Any:
     if isinstance(template, str):
         if _WIDE_FIELD.search(template):
             raise ValueError("a wide field")
-        return template % (tuple(values) if isinstance(values, list) else values)
+        return template % values
     return template % values
 
 
@@ -131,7 +137,7 @@ def text_method_as_function(name: str) -> Callable[..., Any]:
 
 def _all_groups_of_match(match: re.Match[str] | None) -> Any:
     """Return a match as a list of its groups, the complete match first."""
-    return None if match is None else [match[0], *match.groups()]
+    return None if match is None else (match[0], *match.groups())
 
 
 def _compile_safe_pattern(pattern: str, text: str) -> re.Pattern[str]:
@@ -141,6 +147,13 @@ def _compile_safe_pattern(pattern: str, text: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
+def _texts_and_numbers(value: Any) -> Any:
+    """Return a value without lists and dictionaries inside, which the result would have to be, not copies of them."""
+    if any(isinstance(each, list | dict) for each in (value if isinstance(value, list | tuple) else ())):
+        raise ValueError("an object inside another")
+    return value
+
+
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "str": lambda value="": value if isinstance(value, str) else str(value),
     "int": int,
@@ -148,13 +161,12 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "bool": bool,
     "len": len,
     "list": lambda value=(): list(value),
-    "tuple": lambda value=(): list(value),
-    "sorted": lambda value: sorted(value),
-    "min": min,
-    "max": max,
+    "tuple": tuple,
+    "sorted": lambda value: sorted(_texts_and_numbers(value)),
+    "min": lambda *of: min(*map(_texts_and_numbers, of)),
+    "max": lambda *of: max(*map(_texts_and_numbers, of)),
+    "copy.deepcopy": lambda value: value,
     "abs": abs,
-    "zip": lambda *of: [list(each) for each in zip(*of, strict=False)],
-    "enumerate": lambda value, start=0: [[n, each] for n, each in enumerate(value, start)],
     "range": lambda *bounds: list(range(*bounds)[: MOST_ITEMS + 1]),
     "json.loads": json.loads,
     "json.dumps": lambda value, **_: json.dumps(value),
@@ -173,6 +185,47 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "getopt.getopt": lambda words, short, long=(): getopt.getopt(words, short, list(long)),
 }
 """Functions that are computed, by their place in Python's library."""
+
+
+_RESHAPING = (
+    "explode|explode_outer|posexplode|posexplode_outer|inline|inline_outer|stack|window|"
+    "any_value|approx_count_distinct|avg|bool_and|bool_or|collect_list|collect_set|corr|count|count_distinct|count_if|countDistinct|"
+    "covar_pop|covar_samp|every|first|first_value|kurtosis|last|last_value|listagg|max|max_by|mean|median|min|min_by|mode|percentile|"
+    "percentile_approx|product|skewness|some|std|stddev|stddev_pop|stddev_samp|string_agg|sum|sum_distinct|sumDistinct|var_pop|"
+    "var_samp|variance"
+)
+"""Functions of Spark that make several rows of one, or one of several."""
+
+_RESHAPING_NAME = re.compile(_RESHAPING)
+_RESHAPING_TEXT = re.compile(rf"\b({_RESHAPING})\s*\(|\blateral\s+view\b", re.IGNORECASE)
+
+
+def may_reshape(
+    function: str, arguments: Iterable[Values], is_foreign: Callable[[str], bool] = lambda _: False
+) -> bool:
+    """Return whether a column of a function of Spark, or one that it is given, makes several rows of one, or one of several.
+
+    Parameters
+    ----------
+    function
+        Its name without its module.
+    is_foreign
+        Whether something of this origin may be any column.
+    """
+    pending = [*arguments]
+    if _RESHAPING_NAME.fullmatch(function):
+        return True
+    for values in itertools.islice(pending, MOST_ITEMS):
+        for value, _ in contents_of(values):
+            if isinstance(value, ListValue | DictValue):
+                inside = value.values
+                pending += inside.values() if isinstance(inside, Mapping) else inside
+            elif isinstance(value, Unknown):
+                if value.reshapes or function in ("expr", "selectExpr") or is_foreign(value.origin):
+                    return True
+            elif isinstance(value, str) and _RESHAPING_TEXT.search(value):
+                return True
+    return False
 
 
 def glue_resolved_options(launch: LaunchArguments, asked: Iterable[str]) -> DictValue:
@@ -197,7 +250,7 @@ _TYPES = {"int": int, "float": float}
 
 
 def parse_arguments(
-    declared: Sequence[tuple[list[Any], Mapping[str, Values]]], launch: LaunchArguments
+    declared: Sequence[tuple[list[Any], Mapping[str, Values]]], words: Sequence[str]
 ) -> DictValue:
     """Return the arguments of a run as ``argparse`` gives them.
 
@@ -205,6 +258,8 @@ def parse_arguments(
     ----------
     declared
         Arguments of each ``add_argument``: names, and keywords.
+    words
+        Arguments of the run.
     """
     parser = _RaisingArgumentParser(add_help=False, allow_abbrev=False)
     defaults: dict[str, Values] = {}
@@ -229,26 +284,35 @@ def parse_arguments(
         has_default = "default" in keywords and keyword_values.get("default", ...) is not None
         added = parser.add_argument(*names, **more)
         defaults[added.dest] = keywords["default"] if has_default else missing_argument_value(name)
-    namespace, _ = parser.parse_known_args(list(launch.words))
+    namespace, _ = parser.parse_known_args(list(words))
     given = {name: known_value(to_program_value(value, 0), 0) for name, value in vars(namespace).items()}
     return DictValue(defaults | given)
 
 
-def environment_variable(launch: LaunchArguments, name: Values, default: Values | None, line: int) -> Values:
-    """Return an environment variable: as the job's settings name it, else the program's default."""
+def environment_variable(environment: Values, name: Values, default: Values | None, line: int) -> Values:
+    """Return an environment variable: as the job's settings or the program name it, else the program's default."""
     try:
         wanted = to_python_value(single_or_raise(name))
     except NoPythonValueError:
         return unknown_value("an environment variable", line)
-    if wanted in launch.variables:
-        return known_value(launch.variables[wanted], line)
-    return default or unknown_value(f"the environment variable {wanted}", line)
+    missing = default or unknown_value(f"the environment variable {wanted}", line)
+    return as_dictionary(environment).value_of_key(wanted, missing)
 
 
-def loop_values(value: Any, line: int) -> list[Values] | None:
+def loop_values(values: Values, line: int) -> list[Values] | None:
     """Return the values over which a loop runs; None if they are unknown."""
-    if isinstance(value, ListValue):
+    contents = contents_of(values)
+    value = contents[0].value if len(contents) == 1 else None
+    if isinstance(value, ListValue) and (
+        value.kind is not set or len(value.values) < 2
+    ):  # sets have no order
         return list(value.values)
-    if isinstance(value, DictValue) and not value.more:
+    if (
+        isinstance(value, DictValue)
+        and not value.more
+        and not any(ABSENT[0] in each for each in value.values.values())
+    ):
         return [known_value(key, line) for key in value.values]
+    if isinstance(value, str):
+        return [known_value(each, contents[0].line) for each in value] if len(value) <= MOST_ITEMS else None
     return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -37,18 +37,28 @@ class Unknown:
     """A value that the text does not tell, with its origin in words: ``args.topic``."""
 
     origin: str
+    reshapes: bool = False
+    """Whether it is a column that makes several rows of one, or one of several."""
+
+
+ABSENT: Values = (Alternative(Unknown("a key that a branch sets"), 0),)
+"""The value of a key that a dictionary may have or not."""
 
 
 @dataclass(frozen=True)
 class ListValue:
-    """A list or a tuple."""
+    """Items of a list, a tuple or a set."""
 
     values: tuple[Values, ...]
+    kind: type = list
+
+    def __hash__(self) -> int:
+        return len(self.values)  # items in one another are too many to follow
 
 
 @dataclass(frozen=True)
 class DictValue:
-    """A dictionary, or options by name.
+    """Items of a dictionary, or options by name.
 
     Attributes
     ----------
@@ -64,15 +74,25 @@ class DictValue:
 
     def updated_with(self, other: DictValue) -> DictValue:
         """Return the table with the other's values in place of its own."""
-        return DictValue({**self.values, **other.values}, self.more or other.more)
+        values = dict(self.values)
+        if other.more:  # any key may be among the others
+            lost = unknown_value(other.more, 0)
+            values = {key: union_of_alternatives(value, lost) for key, value in values.items()}
+        for key, value in other.values.items():
+            values[key] = replace_absent(value, self.values.get(key, ABSENT))
+        return DictValue(values, self.more or other.more)
+
+    def value_of_key(self, key: Any, missing: Values) -> Values:
+        """Return the value of a key, with the missing one where the key may be absent."""
+        missing = unknown_value(self.more, 0) if self.more else missing
+        return replace_absent(self.values.get(key, ABSENT), missing)
 
     def with_alternatives_of(self, other: DictValue) -> DictValue:
         """Return the values of both, key by key; a key that one lacks may be without a value."""
-        absent: Values = (Alternative(None, 0),)
         keys = [*self.values, *(each for each in other.values if each not in self.values)]
         return DictValue(
             {
-                key: union_of_alternatives(self.values.get(key, absent), other.values.get(key, absent))
+                key: union_of_alternatives(self.values.get(key, ABSENT), other.values.get(key, ABSENT))
                 for key in keys[:MOST_ITEMS]
             },
             self.more or other.more,
@@ -129,6 +149,19 @@ class ReaderOrWriter:
     frame: StreamingFrame | None = None
     """Of a writer; None for a reader."""
 
+    def with_options(self, options: DictValue) -> ReaderOrWriter:
+        """Return it with further options; those that the text does not tell leave the known ones as they are."""
+        known = self.options.updated_with(replace(options, more=""))
+        return replace(self, options=replace(known, more=known.more or options.more))
+
+
+_AGES = itertools.count()
+
+
+def next_age() -> int:
+    """Return the number of a scope, an object or a point in the order in which they are made."""
+    return next(_AGES)
+
 
 @dataclass(eq=False)
 class NameScope:
@@ -136,24 +169,67 @@ class NameScope:
 
     values: dict[str, Values] = field(default_factory=dict)
     above: NameScope | None = None
-    shared: set[str] = field(default_factory=set)
-    """Names that belong to the module (``global``)."""
+    of_class: bool = False
+    """Whether its names are attributes, which functions inside do not see."""
+    of_comprehension: bool = False
+    """Whether it has only the names of a comprehension's loops."""
+    shared: dict[str, NameScope] = field(default_factory=dict)
+    """Names that belong to a scope above (``global``, ``nonlocal``)."""
+    age: int = field(default_factory=next_age)
+    """Number in the order in which scopes, objects and points are made."""
+    merged: NameScope | None = None
+    """The object that this one is the same as, once branches that made one each are joined."""
 
     def scope_of(self, name: str) -> NameScope | None:
         """Return the scope that has a name, this one or one above."""
         scope: NameScope | None = self
-        while scope is not None and name not in scope.values:
+        while scope is not None:
+            if name in scope.shared:
+                return scope.shared[name].scope_of(name)
+            if name in scope.values and (scope is self or not scope.of_class):
+                return scope
             scope = scope.above
+        return None
+
+    @property
+    def root(self) -> NameScope:
+        """The object that this one has become, or itself."""
+        scope = self
+        while scope.merged is not None:
+            scope = scope.merged
         return scope
+
+
+class MutableObject(NameScope):
+    """A list, set, dictionary, reader or writer: something that a program changes under each of its names."""
+
+    @classmethod
+    def holding(cls, *contents: Any, line: int) -> Values:
+        """Return a new object as a value."""
+        return known_value(cls({CONTENTS: tuple(Alternative(each, line) for each in contents)}), line)
+
+    @property
+    def contents(self) -> Values:
+        """What it holds: each alternative is immutable."""
+        return self.root.values[CONTENTS]
+
+
+CONTENTS = ""
+"""The name of what an object holds."""
+
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 @dataclass(frozen=True)
 class ProgramFunction:
     """A function of the program; with an object, its method."""
 
-    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    node: FunctionNode
     scope: NameScope
     owner: Any = None
+    defaults: tuple[tuple[str, Values], ...] = ()
+    """Values of its parameters at its definition."""
 
 
 @dataclass(frozen=True)
@@ -175,10 +251,6 @@ class ProgramInstance:
     itself: ProgramInstance | None = None
 
 
-class NoPythonValueError(Exception):
-    """A value that Python has no counterpart for here."""
-
-
 def known_value(value: Any, line: int) -> Values:
     """Return a single value."""
     return (Alternative(value, line),)
@@ -193,7 +265,8 @@ def union_of_alternatives(*several: Iterable[Alternative]) -> Values:
     """Return the alternatives of several values, each once."""
     alternatives: dict[Any, Alternative] = {}
     for each in itertools.chain(*several):
-        alternatives.setdefault((type(each.value), each.value), each)
+        value = each.value.root if isinstance(each.value, MutableObject) else each.value
+        alternatives.setdefault((type(value), value), Alternative(value, each.line))
     if len(alternatives) > MOST_VALUES:
         return unknown_value(
             f"one of {len(alternatives)} values", min(each.line for each in alternatives.values())
@@ -201,98 +274,25 @@ def union_of_alternatives(*several: Iterable[Alternative]) -> Values:
     return tuple(alternatives.values())
 
 
-def first_unknown(values: Values) -> Alternative | None:
-    """Return an alternative that is unknown; None if all are known."""
-    return next((each for each in values if isinstance(each.value, Unknown)), None)
+def replace_absent(values: Values, missing: Values) -> Values:
+    """Return values with others in place of an absent one."""
+    present = [each for each in values if each.value is not ABSENT[0].value]
+    return values if len(present) == len(values) else union_of_alternatives(present, missing)
 
 
-def to_python_value(value: Any) -> Any:
-    """Return a value as Python's own.
-
-    Raises
-    ------
-    NoPythonValueError
-        It is not a text, a number, or a list or a dictionary of such, or a part of it has several values.
-    """
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, ListValue):
-        return [to_python_value(single_or_raise(each)) for each in value.values]
-    if isinstance(value, DictValue) and not value.more:
-        return {key: to_python_value(single_or_raise(each)) for key, each in value.values.items()}
-    raise NoPythonValueError
-
-
-def single_or_raise(values: Values) -> Any:
-    """Return the one value.
-
-    Raises
-    ------
-    NoPythonValueError
-        There are several, or none.
-    """
-    if len(values) != 1:
-        raise NoPythonValueError
-    return values[0].value
-
-
-def to_program_value(value: Any, line: int) -> Any:
-    """Return one of Python's values as a value of the program; an unknown one if it is too large or of another kind."""
-    if value is None or isinstance(value, bool | float):
-        return value
-    if isinstance(value, int):
-        return value if value.bit_length() <= LONGEST_TEXT else Unknown("a number that is too long")
-    if isinstance(value, str):
-        return value if len(value) <= LONGEST_TEXT else Unknown("a text that is too long")
-    if isinstance(value, list | tuple) and len(value) <= MOST_ITEMS:
-        return ListValue(tuple(known_value(to_program_value(each, line), line) for each in value))
-    if isinstance(value, Mapping) and len(value) <= MOST_ITEMS:
-        return DictValue(
-            {key: known_value(to_program_value(each, line), line) for key, each in value.items()}
-        )
-    return Unknown("a value of another kind")
-
-
-def as_option_values(values: Values) -> Values:
-    """Return the values that an option can have: texts and numbers; others are unknown, as a name of another module is."""
-    return tuple(
-        each
-        if each.value is None or isinstance(each.value, bool | int | float | str | Unknown)
-        else Alternative(
-            Unknown(each.value.path if isinstance(each.value, LibraryName) else "a value of another kind"),
-            each.line,
-        )
-        for each in values
+def contents_of(values: Values) -> Values:
+    """Return what objects hold in place of the objects; other values as they are."""
+    if not any(isinstance(each.value, MutableObject) for each in values):
+        return values
+    return union_of_alternatives(
+        *(each.value.contents if isinstance(each.value, MutableObject) else (each,) for each in values)
     )
 
 
-def compute_for_each_choice(
-    function: Callable[..., Any], operands: Iterable[Values], line: int, origin: str
-) -> Values:
-    """Apply a function of Python to each choice of alternatives; its errors and unknown operands give unknown values."""
-    alternatives: list[Alternative] = []
-    for choice in itertools.islice(itertools.product(*operands), MOST_VALUES + 1):
-        lost = first_unknown(choice)
-        if lost is not None:
-            alternatives.append(lost)
-            continue
-        at = max((each.line for each in choice), default=line) or line
-        try:
-            result = function(*(to_python_value(each.value) for each in choice))
-        except Exception:  # the value is not plain, or the program's Python raises it too
-            alternatives.append(Alternative(Unknown(origin), line))
-        else:
-            alternatives.append(Alternative(to_program_value(result, at), at))
-    return union_of_alternatives(alternatives)
-
-
-def condition_value(values: Values) -> bool | None:
-    """Return whether a condition holds; None if that is unknown."""
-    try:
-        truths = {bool(to_python_value(each.value)) for each in values}
-    except NoPythonValueError:
-        return None
-    return truths.pop() if len(truths) == 1 else None
+def first_unknown(values: Values) -> Alternative | None:
+    """Return an alternative that is unknown, a column that reshapes before others; None if all are known."""
+    unknown = [each for each in contents_of(values) if isinstance(each.value, Unknown)]
+    return max(unknown, key=lambda each: each.value.reshapes, default=None)
 
 
 def unknown_of_values(values: Values, origin: str, line: int) -> Values:
@@ -302,15 +302,22 @@ def unknown_of_values(values: Values, origin: str, line: int) -> Values:
 
 
 def as_dictionary(values: Values) -> DictValue:
-    """Return a dictionary of all alternatives, as far as they are known."""
-    tables = []
-    for each in values:
-        table = each.value
-        if not isinstance(table, DictValue):
-            origin = table.origin if isinstance(table, Unknown) else "a value that is no dictionary"
-            table = DictValue({}, origin)
-        tables.append(table)
-    return joined_alternatives(tables)
+    """Return a dictionary of all alternatives, as far as they are known; pairs are its items."""
+    return joined_alternatives([_as_table(each.value) for each in contents_of(values)])
+
+
+def _as_table(value: Any) -> DictValue:
+    if isinstance(value, DictValue):
+        return value
+    if isinstance(value, ListValue):
+        pairs = [contents_of(each) for each in value.values]
+        if all(len(each) == 1 and isinstance(each[0].value, ListValue) for each in pairs):
+            table: Any = DictValue()
+            for [(pair, _)] in pairs:
+                table = with_item(table, *pair.values) if len(pair.values) == 2 else Unknown("pairs")
+            if isinstance(table, DictValue):
+                return table
+    return DictValue({}, value.origin if isinstance(value, Unknown) else "a value that is no dictionary")
 
 
 def joined_alternatives(tables: Iterable[DictValue]) -> DictValue:
@@ -322,18 +329,21 @@ def joined_alternatives(tables: Iterable[DictValue]) -> DictValue:
 
 
 def with_item(of: Any, key: Values, value: Values) -> Any:
-    """Return a list or dictionary in which an item has another value."""
-    if (
-        isinstance(of, ListValue)
-        and len(key) == 1
-        and isinstance(key[0].value, int)
-        and -len(of.values) <= key[0].value < len(of.values)
-    ):
-        values = list(of.values)
-        values[key[0].value] = value
-        return ListValue(tuple(values))
-    if not isinstance(of, DictValue):
+    """Return a list or dictionary in which an item has another value; with a key of several values each item may have it."""
+    if isinstance(of, Unknown):
         return of
-    if len(key) == 1 and isinstance(key[0].value, str | int):
-        return DictValue({**of.values, key[0].value: value}, of.more) if len(of.values) < MOST_ITEMS else of
-    return DictValue(of.values, unknown_of_values(key, "a key of several values", 0)[0].value.origin)
+    exact = len(key) == 1 and not isinstance(key[0].value, Unknown)
+    if isinstance(of, DictValue):
+        if exact and isinstance(key[0].value, str | int) and len(of.values) < MOST_ITEMS:
+            return DictValue({**of.values, key[0].value: value}, of.more)
+        origin = unknown_of_values(key, "a key of several values", 0)[0].value.origin
+        table = {each: union_of_alternatives(old, value) for each, old in of.values.items()}
+        return DictValue(table, of.more or origin)
+    if isinstance(of, ListValue) and of.kind is list:
+        if not exact:
+            return ListValue(tuple(union_of_alternatives(old, value) for old in of.values))
+        items = list(of.values)
+        if isinstance(key[0].value, int) and -len(items) <= key[0].value < len(items):
+            items[key[0].value] = value
+            return ListValue(tuple(items))
+    return Unknown("an item that is set")

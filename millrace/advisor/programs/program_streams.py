@@ -11,14 +11,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from millrace.advisor.programs.evaluate_calls import BlockEnd
-from millrace.advisor.programs.evaluate_expressions import StepLimitError, find_member
+from millrace.advisor.programs.evaluate_access import (
+    find_member,
+)
+from millrace.advisor.programs.evaluate_expressions import (
+    StepLimitError,
+)
 from millrace.advisor.programs.interpreter import Interpreter
-from millrace.advisor.programs.library_functions import LaunchArguments
+from millrace.advisor.programs.library_functions import LaunchArguments, may_reshape
 from millrace.advisor.programs.possible_values import (
-    Alternative,
     DictValue,
     LibraryName,
+    MutableObject,
+    NameScope,
     ProgramFunction,
     ProgramInstance,
     ReaderOrWriter,
@@ -27,7 +32,7 @@ from millrace.advisor.programs.possible_values import (
     Values,
     alternative_frame,
     as_dictionary,
-    as_option_values,
+    contents_of,
     first_unknown,
     joined_alternatives,
     joined_frame,
@@ -35,6 +40,9 @@ from millrace.advisor.programs.possible_values import (
     union_of_alternatives,
     unknown_of_values,
     unknown_value,
+)
+from millrace.advisor.programs.python_values import (
+    as_option_values,
 )
 
 LONGEST = 1024 * 1024
@@ -63,7 +71,7 @@ _PLAIN = frozenset(
     }
     | {"withColumn", "withColumnRenamed", "withColumns", "withWatermark"}
 )
-"""Methods that give a row for each row."""
+"""Methods that give a row for each row, unless a column that they are given reshapes."""
 _VIEWS = ("createOrReplaceTempView", "createTempView", "createOrReplaceGlobalTempView", "registerTempTable")
 _GLUE = {
     "from_options": ("connection_type", "connection_options", "format", "format_options"),
@@ -196,14 +204,14 @@ class _StreamInterpreter(Interpreter):
         super().__init__(launch)
         self.sources: list[ProgramSource] = []
         self._started: list[_StartedQuery] = []
-        self._views: dict[str, StreamingFrame] = {}
+        self._views = NameScope()
         self._branched = False
 
     def call_uncalled_functions(self, tree: ast.Module) -> None:
         """Call the functions that nothing in the program calls: something outside it may."""
         for each in tree.body:
             if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each not in self.called:
-                self.call(ProgramFunction(each, self.module), [], DictValue(), each.lineno)
+                self.call(self.program_function(each, self.module), [], DictValue(), each.lineno)
             elif isinstance(each, ast.ClassDef):
                 name = ast.Name(each.name, lineno=each.lineno)
                 made = self.evaluate_expression(ast.Call(name, [], [], lineno=each.lineno), self.module)[
@@ -211,7 +219,8 @@ class _StreamInterpreter(Interpreter):
                 ].value
                 for inner in each.body:
                     if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and inner not in self.called:
-                        self.call(ProgramFunction(inner, self.module, made), [], DictValue(), inner.lineno)
+                        function = replace(self.program_function(inner, self.module), owner=made)
+                        self.call(function, [], DictValue(), inner.lineno)
 
     def program_streams(self, why_not: str) -> ProgramStreams:
         """Return what was found, each source and query once however often its line was evaluated."""
@@ -235,28 +244,25 @@ class _StreamInterpreter(Interpreter):
         doubtful = self._branched or any(each.frame.doubtful for each in self._started)
         return ProgramStreams(tuple(ordered), tuple(queries), why_not, doubtful)
 
-    def _run_alternatives_and_join_states(self, ways: Sequence[Callable[[], BlockEnd]]) -> BlockEnd:
+    def run_alternatives(self, ways: Sequence[Callable[[], bool]]) -> bool:
         reading: list[bool] = []
 
-        def run_and_note_sources(way: Callable[[], BlockEnd]) -> BlockEnd:
+        def run_and_note_sources(way: Callable[[], bool]) -> bool:
             before = len(self.sources)
-            ended = way()
+            goes_on = way()
             reading.append(len(self.sources) > before)
-            return ended
+            return goes_on
 
-        ended = super()._run_alternatives_and_join_states(
-            [partial(run_and_note_sources, way) for way in ways]
-        )
+        goes_on = super().run_alternatives([partial(run_and_note_sources, way) for way in ways])
         self._branched |= sum(reading) > 1
-        return ended
+        return goes_on
 
     def streaming_attribute(self, values: Values, name: str, line: int) -> Values | None:
         if name == "readStream":
-            return known_value(ReaderOrWriter(line), line)
+            return MutableObject.holding(ReaderOrWriter(line), line=line)
         if name == "writeStream":
-            return known_value(
-                ReaderOrWriter(line, frame=_streaming_frames_as_one(values) or StreamingFrame()), line
-            )
+            frame = _streaming_frames_as_one(values) or StreamingFrame()
+            return MutableObject.holding(ReaderOrWriter(line, frame=frame), line=line)
         if name == "create_data_frame":
             return known_value(LibraryName("create_data_frame"), line)
         return None
@@ -264,9 +270,9 @@ class _StreamInterpreter(Interpreter):
     def call_streaming_method(
         self, of: Values, name: str, arguments: Sequence[Values], named: DictValue, line: int
     ) -> Values | None:
-        streams = [each.value for each in of if isinstance(each.value, ReaderOrWriter)]
+        streams = [each.value for each in contents_of(of) if isinstance(each.value, ReaderOrWriter)]
         if streams:
-            return self._call_on_reader_or_writer(streams, name, arguments, named, line)
+            return self._call_on_reader_or_writer(of, streams, name, arguments, named, line)
         glue = name.removeprefix("create_data_frame_")
         inside = any(each.value == LibraryName("create_data_frame") for each in of)
         if glue in _GLUE and (inside or glue != name):
@@ -282,6 +288,7 @@ class _StreamInterpreter(Interpreter):
 
     def _call_on_reader_or_writer(
         self,
+        of: Values,
         streams: Sequence[ReaderOrWriter],
         name: str,
         arguments: Sequence[Values],
@@ -309,9 +316,14 @@ class _StreamInterpreter(Interpreter):
             frames = [each.frame for each in streams if each.frame is not None]
             self._started.append(_StartedQuery(line, alternative_frame(frames), options))
             return known_value(LibraryName("streaming query"), line)
-        return tuple(
-            Alternative(_with_option(each, name, arguments, named, line), each.line) for each in streams
-        )
+        options = _options_of_method(name, arguments, named, line)
+
+        def set_options(held: Any) -> tuple[Any, Values]:
+            return (held.with_options(options) if isinstance(held, ReaderOrWriter) else held), ()
+
+        objects = [each.value for each in of if isinstance(each.value, MutableObject)]
+        self.evaluate_alternatives([partial(self.change_object, each, set_options) for each in objects])
+        return of  # a reader or writer takes an option itself
 
     def _read_by_glue(self, call: str, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
         names = _GLUE[call]
@@ -348,9 +360,8 @@ class _StreamInterpreter(Interpreter):
         self, frame: StreamingFrame, name: str, arguments: Sequence[Values], named: DictValue, line: int
     ) -> Values:
         if name in _VIEWS and arguments:
-            self._views |= {
-                str(each.value).lower(): frame for each in arguments[0] if not isinstance(each.value, Unknown)
-            }
+            for each in arguments[0]:
+                self.state.store(self._views, str(each.value).lower(), known_value(frame, line))
             return known_value(None, line)
         if (
             name in ("transform", "pipe")
@@ -363,9 +374,15 @@ class _StreamInterpreter(Interpreter):
                     for each in arguments[0]
                 )
             )
-        others = [_streaming_frames_as_one(each) for each in (*arguments, *named.values.values())]
+        given = [
+            *arguments,
+            *named.values.values(),
+            *([unknown_value(named.more, line)] if named.more else []),
+        ]
+        others = [_streaming_frames_as_one(each) for each in given]
         joined = joined_frame([frame, *(each for each in others if each is not None)])
-        return known_value(joined if name in _PLAIN else replace(joined, shaped=True), line)
+        plain = name in _PLAIN and not may_reshape(name, given, self.is_foreign)
+        return known_value(joined if plain else replace(joined, shaped=True), line)
 
     def _frame_of_views(self, text: Values, line: int) -> Values | None:
         words = {
@@ -375,12 +392,13 @@ class _StreamInterpreter(Interpreter):
             for word in re.findall(r"[\w.]+", each.value)
         }
         frames = [
-            frame
-            for name, frame in self._views.items()
+            each.value
+            for name, values in self._views.values.items()
+            for each in values
             if name in words or any(word.endswith(f".{name}") for word in words)
         ]
         if not frames and first_unknown(text) is not None:  # a query that is not known may name any view
-            frames = list(self._views.values())
+            frames = [each.value for values in self._views.values.values() for each in values]
         return known_value(replace(joined_frame(frames), shaped=True), line) if frames else None
 
     def _add_source_and_return_index(self, options: DictValue, line: int) -> int:
@@ -412,9 +430,7 @@ def _with_lower_case_names(options: DictValue) -> DictValue:
     )
 
 
-def _with_option(
-    of: ReaderOrWriter, name: str, arguments: Sequence[Values], named: DictValue, line: int
-) -> ReaderOrWriter:
+def _options_of_method(name: str, arguments: Sequence[Values], named: DictValue, line: int) -> DictValue:
     options = DictValue()
     if name == "option":
         key = arguments[0] if arguments else named.values.get("key", ())
@@ -443,7 +459,7 @@ def _with_option(
         options = DictValue({TRIGGER if kind in ("processingTime", "") else kind.lower(): value})
     elif name in ("foreachBatch", "foreach"):
         options = DictValue({SINK: arguments[0] if arguments else named.values.get("func", ())})
-    return ReaderOrWriter(of.line, of.options.updated_with(options), of.frame)
+    return options
 
 
 def _identity_of_call(source: ProgramSource) -> Any:

@@ -10,7 +10,14 @@ from hypothesis import strategies as some
 
 from millrace.advisor.programs.interpreter import Interpreter
 from millrace.advisor.programs.library_functions import LaunchArguments
-from millrace.advisor.programs.possible_values import NoPythonValueError, Unknown, Values, to_python_value
+from millrace.advisor.programs.possible_values import (
+    Unknown,
+    Values,
+)
+from millrace.advisor.programs.python_values import (
+    NoPythonValueError,
+    to_python_value,
+)
 
 NAMES = ("a", "b", "c")
 SIMPLE = some.one_of(

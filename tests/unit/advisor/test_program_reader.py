@@ -347,3 +347,43 @@ def test_a_program_without_a_stream_tells_why_and_an_answer_takes_its_place(text
     answered = settings_of_program(text, NO_ARGUMENTS, StreamAnswers(topic="orders", brokers="b-1:9092"))
     assert (answered.kind, answered.name, answered.open) == ("kafka", "orders", {})
     assert answered.notes  # what else is not known
+
+
+PARSED = "from_json(col('value').cast('string'), 'id long, items array<string>').alias('o')"
+RESHAPED = {
+    "a generator": f"select({PARSED}).select('o.id', explode('o.items').alias('i')).select('id', 'i')",
+    "a generator of a module": f"select({PARSED}).withColumn('i', F.posexplode_outer(F.split(F.col('o.items'), ',')))",
+    "a generator in a list": "select(*[F.col('id'), F.inline('items')])",
+    "a generator for each column": "select([F.explode(c) for c in df.columns])",
+    "a generator in a text": "selectExpr('id', 'explode(items) as i')",
+    "a generator in an expression": "select(expr('stack(2, a, b)'))",
+    "a generator in another function": "select(F.upper(F.coalesce(F.explode('items'), F.lit('x'))))",
+    "a generator in a variable": "withColumns({'i': item})",
+    "an operator": "select(F.lit(1) + F.sum('n'))",
+    "an aggregate": "select(F.count('*'))",
+    "an aggregate in a text": "selectExpr('max(n) AS most')",
+    "a text that is not known": "selectExpr(sql())",
+    "columns that are not known": "select(*columns())",
+    "a method": "flatMap(lambda row: row.items)",
+    "a function of the program": "transform(lambda d: d.select(explode('items')))",
+}
+PLAIN_COLUMNS = {
+    "columns": f"select({PARSED}).select('o.*').withColumn('day', F.to_date('at')).withColumnRenamed('a', 'count')",
+    "columns in a list": "select(*[F.col(c).cast('string') for c in ['a', 'b']])",
+    "the frame's columns": "select([F.lower(c) for c in df.columns])",
+    "a tuple of JSON": "select(F.json_tuple('value', 'a', 'b'))",
+    "texts": "selectExpr('CAST(value AS STRING)', 'upper(inline) AS b')",
+}
+
+
+@pytest.mark.parametrize(
+    ("shape", "shaped"), [*((each, True) for each in RESHAPED), *((each, False) for each in PLAIN_COLUMNS)]
+)
+def test_a_query_that_makes_other_rows_is_not_replaced_by_the_landing_table(shape: str, shaped: bool) -> None:
+    text = (
+        "from shop.helpers import columns, sql\nfrom pyspark.sql import functions as F\nfrom pyspark.sql.functions import *\n"
+        f"item = explode('items')\ndf = {KAFKA}.option('subscribe', 'orders').load()\n"
+        f"df.{ {**RESHAPED, **PLAIN_COLUMNS}[shape] }.writeStream.format('delta').start()"
+    )  # fmt: skip
+    said = settings_of_program(text)
+    assert [each.name for each in said.written] == ["delta_6"] * shaped

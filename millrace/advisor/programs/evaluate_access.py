@@ -1,0 +1,228 @@
+"""Evaluation of attributes, items and slices."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from millrace.advisor.programs import library_functions
+from millrace.advisor.programs.library_functions import LaunchArguments
+from millrace.advisor.programs.possible_values import (
+    MOST_ITEMS,
+    Alternative,
+    DictValue,
+    LibraryName,
+    ListValue,
+    MutableObject,
+    NameScope,
+    ProgramClass,
+    ProgramFunction,
+    ProgramInstance,
+    StreamingFrame,
+    Unknown,
+    Values,
+    contents_of,
+    known_value,
+    union_of_alternatives,
+    unknown_value,
+)
+from millrace.advisor.programs.program_state import ProgramState
+from millrace.advisor.programs.python_values import (
+    NoPythonValueError,
+    compute_for_each_choice,
+    single_or_raise,
+    to_program_value,
+    to_python_value,
+)
+
+
+class AccessEvaluator(ABC):
+    """Evaluation of attributes, items and slices.
+
+    Parameters
+    ----------
+    launch
+        What the program's run is started with.
+    """
+
+    def __init__(self, launch: LaunchArguments) -> None:
+        self.launch = launch
+        self.module = NameScope()
+        self.state = ProgramState()
+        self.environment = MutableObject.holding(
+            DictValue({name: known_value(value, 0) for name, value in launch.variables.items()}), line=0
+        )
+        self.words = known_value(to_program_value(["program", *launch.words], 0), 0)
+        self._steps = 0
+
+    @abstractmethod
+    def streaming_attribute(self, values: Values, name: str, line: int) -> Values | None:
+        """Return a streaming attribute, such as ``readStream``; None for others."""
+
+    @abstractmethod
+    def evaluate_expression(self, node: ast.expr, scope: NameScope) -> Values:
+        """Return all values that an expression may have."""
+
+    @abstractmethod
+    def forget_contents(self, values: Sequence[Values], origin: str, depth: int = 0) -> None:
+        """Let lists, dictionaries and readers that are reached from values hold anything."""
+
+    @abstractmethod
+    def call(self, callee: Any, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
+        """Return the result of a call."""
+
+    def _evaluate_subscript(self, of: Values, node: ast.Subscript, scope: NameScope) -> Values:
+        line = node.lineno
+        if isinstance(node.slice, ast.Slice):
+            bounds = self.slice_bounds(node.slice, line, scope)
+            held = contents_of(of)
+            if len(held) == 1 and isinstance(held[0].value, ListValue):
+                try:
+                    at = slice(*(to_python_value(single_or_raise(each)) for each in bounds))
+                    return list_of_values(held[0].value.values[at], held[0].value.kind, line)
+                except (NoPythonValueError, TypeError, ValueError):
+                    return unknown_value("a part of a value", line)
+            return compute_for_each_choice(
+                lambda value, *at: value[slice(*at)], [of, *bounds], line, "a part of a value"
+            )
+        key = self.evaluate_expression(node.slice, scope)
+        if not self.launch.ordered and dotted_name(node.value) in ("sys.argv", "argv"):
+            return unknown_value("an argument by its place, and Glue has them in no order", line)
+        return union_of_alternatives(*(self._value_of_key(each, key, line) for each in of))
+
+    def slice_bounds(self, node: ast.Slice, line: int, scope: NameScope) -> list[Values]:
+        """Return the start, the end and the step of a slice."""
+        return [
+            known_value(None, line) if each is None else self.evaluate_expression(each, scope)
+            for each in (node.lower, node.upper, node.step)
+        ]
+
+    def _value_of_key(self, of: Alternative, key: Values, line: int) -> Values:
+        if isinstance(of.value, StreamingFrame | Unknown):
+            return (of,)
+        if isinstance(of.value, MutableObject):
+            if of.value is self.environment[0].value:
+                return library_functions.environment_variable(of.value.contents, key, None, line)
+            return union_of_alternatives(*(self._value_of_key(each, key, line) for each in of.value.contents))
+        alternatives: list[Alternative] = []
+        for each in key:
+            if isinstance(of.value, DictValue) and isinstance(each.value, str | int):
+                missing = unknown_value(f"the key {each.value}, which the program does not set", line)
+                alternatives.extend(of.value.value_of_key(each.value, missing))
+            elif isinstance(of.value, ListValue) and isinstance(each.value, int):
+                inside = -len(of.value.values) <= each.value < len(of.value.values)
+                alternatives.extend(
+                    of.value.values[each.value]
+                    if inside and of.value.kind is not set
+                    else unknown_value(f"argument or item {each.value}, which is missing", line)
+                )
+            elif isinstance(each.value, Unknown):
+                alternatives.append(each)
+            else:
+                alternatives.extend(
+                    compute_for_each_choice(operator.getitem, [(of,), (each,)], line, "an item")
+                )
+        return union_of_alternatives(alternatives)
+
+    def _attribute_values(self, owner: Values, name: str, line: int) -> Values:
+        stream = self.streaming_attribute(owner, name, line)
+        return (
+            stream
+            if stream is not None
+            else union_of_alternatives(*(self._attribute_of_alternative(each, name, line) for each in owner))
+        )
+
+    def _attribute_of_alternative(self, of: Alternative, name: str, line: int) -> Values:
+        value = of.value
+        if isinstance(value, ProgramInstance):
+            for each, held in list(value.scope.values.items()) if name == "__dict__" else ():
+                lost = unknown_value("an attribute that may be set in __dict__", line)
+                self.state.store(value.scope, each, union_of_alternatives(held, lost))
+            attribute = value.scope.values.get(name)
+            if attribute is not None:
+                return attribute
+            attribute = find_member(value.of, name)
+            if attribute is None:
+                return unknown_value(f"the attribute {name}, which the program does not set", line)
+            bound = [self._bind_method(each, value) for each in attribute]
+            if any(has_decorator(each.value, "property", "cached_property") for each in bound):
+                return union_of_alternatives(
+                    *(self.call(each.value, [], DictValue(), line) for each in bound)
+                )
+            return tuple(bound)
+        if isinstance(value, ProgramClass):
+            attribute = find_member(value, name) or unknown_value(f"the attribute {name}", line)
+            return tuple(
+                self._bind_method(each, value) if has_decorator(each.value, "classmethod") else each
+                for each in attribute
+            )
+        if isinstance(value, LibraryName):
+            return self._value_of_import(f"{value.path}.{name}", line)
+        if isinstance(value, MutableObject) and not any(
+            isinstance(each.value, DictValue) and name in each.value.values for each in value.contents
+        ):  # a method that may be called later
+            self.forget_contents([(of,)], f"{name}(), which may change it")
+        if isinstance(value, MutableObject):  # options of argparse
+            return self._value_of_key(of, known_value(name, line), line)
+        if name == "value" and isinstance(value, str):  # of an enumeration
+            return (of,)
+        return (
+            (of,)
+            if isinstance(value, Unknown | StreamingFrame)
+            else unknown_value(f"the attribute {name}", line)
+        )
+
+    def _value_of_import(self, path: str, line: int) -> Values:
+        if path in ("sys.argv", "os.environ"):
+            return self.words if path == "sys.argv" else self.environment
+        return known_value(LibraryName(path), line)
+
+    @staticmethod
+    def _bind_method(of: Alternative, owner: ProgramInstance | ProgramClass) -> Alternative:
+        if not isinstance(of.value, ProgramFunction) or has_decorator(of.value, "staticmethod"):
+            return of
+        if isinstance(owner, ProgramInstance):
+            owner = owner.of if has_decorator(of.value, "classmethod") else owner.itself or owner
+        return Alternative(replace(of.value, owner=owner), of.line)
+
+
+def find_member(of: ProgramClass, name: str) -> Values | None:
+    """Return an attribute or method of a class or of those that it is made of."""
+    if name in of.scope.values:
+        return of.scope.values[name]
+    return next((found for base in of.bases if (found := find_member(base, name)) is not None), None)
+
+
+def has_decorator(of: Any, *names: str) -> bool:
+    """Return whether a value is a function with one of these decorators."""
+    node = of.node if isinstance(of, ProgramFunction) else None
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
+        dotted_name(each).rpartition(".")[2] in names for each in node.decorator_list
+    )
+
+
+def dotted_name(node: ast.expr) -> str:
+    """Return a name with its attributes, ``sys.argv``; empty for other expressions."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute) and len(parts) < 8:
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *parts[::-1]]) if isinstance(node, ast.Name) else ""
+
+
+def list_of_values(items: Sequence[Values], kind: type, line: int) -> Values:
+    """Return a new list, tuple or set of values; a set has each once."""
+    if len(items) > MOST_ITEMS:
+        return unknown_value("a list that is too long", line)
+    if kind is set:
+        try:
+            plain = [to_python_value(single_or_raise(each)) for each in items]
+            items = [items[plain.index(each)] for each in dict.fromkeys(plain)]
+        except (NoPythonValueError, TypeError):
+            return unknown_value("a set", line)
+    content = ListValue(tuple(items), kind)
+    return known_value(content, line) if kind is tuple else MutableObject.holding(content, line=line)

@@ -1,0 +1,164 @@
+"""Evaluation of a program's assignments: to names, attributes, items and slices, and by patterns."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from millrace.advisor.programs.evaluate_access import (
+    find_member,
+    has_decorator,
+    list_of_values,
+)
+from millrace.advisor.programs.evaluate_calls import CallEvaluator
+from millrace.advisor.programs.library_functions import loop_values
+from millrace.advisor.programs.possible_values import (
+    Alternative,
+    DictValue,
+    MutableObject,
+    NameScope,
+    ProgramClass,
+    ProgramInstance,
+    Values,
+    known_value,
+    unknown_of_values,
+    with_item,
+)
+
+
+class AssignmentEvaluator(CallEvaluator):
+    """Evaluation of a program's assignments: to names, attributes, items and slices, and by patterns."""
+
+    def _augmented_value(self, node: ast.AugAssign, scope: NameScope) -> Values:
+        """Return the value of a name after ``+=`` and others; a list or a dictionary is changed itself."""
+        of = self.evaluate_expression(node.target, scope)
+        by = self.evaluate_expression(node.value, scope)
+
+        def augment(each: Alternative) -> Values:
+            if not isinstance(each.value, MutableObject):
+                return self.apply_operator(node.op, (each,), by, node.lineno)
+            name = _IN_PLACE.get(type(node.op), "an operator")
+            self.call_method(each, name, [by], DictValue(), node.lineno)
+            return (each,)
+
+        return self.evaluate_alternatives([partial(augment, each) for each in of])
+
+    def _call_if_own(self, of: Alternative, name: str, arguments: Sequence[Values]) -> Values:
+        own = isinstance(of.value, ProgramInstance) and find_member(of.value.of, name) is not None
+        return self.call_method(of, name, arguments, DictValue(), of.line) if own else (of,)
+
+    def _pattern_holds(self, pattern: ast.pattern, subject: Values, scope: NameScope) -> bool | None:
+        match pattern:
+            case ast.MatchValue():
+                return self.compare(
+                    ast.Eq(), subject, self.evaluate_expression(pattern.value, scope), pattern.lineno
+                )
+            case ast.MatchSingleton():
+                return self.compare(
+                    ast.Is(), subject, known_value(pattern.value, pattern.lineno), pattern.lineno
+                )
+            case ast.MatchOr():
+                several = [self._pattern_holds(each, subject, scope) for each in pattern.patterns]
+                return True if True in several else None if None in several else False
+            case ast.MatchAs():
+                return pattern.pattern is None or self._pattern_holds(pattern.pattern, subject, scope)
+            case _:
+                return None
+
+    def _bind_pattern(self, pattern: ast.pattern, subject: Values, scope: NameScope) -> None:
+        for each in ast.walk(pattern):
+            name = getattr(each, "name", None) or getattr(each, "rest", None)
+            if isinstance(name, str):
+                part = unknown_of_values(subject, "a part of a value", pattern.lineno)
+                self._assign_name(name, subject if each is pattern else part, scope)
+
+    def assign(self, target: ast.expr, value: Values, scope: NameScope) -> None:
+        """Give a name, an attribute or an item its values."""
+        match target:
+            case ast.Name():
+                self._assign_name(target.id, value, scope)
+            case ast.Starred():
+                self.assign(target.value, value, scope)
+            case ast.Tuple() | ast.List():
+                self._assign_parts(target, value, scope)
+            case ast.Attribute():
+                self.assign_attribute(self.evaluate_expression(target.value, scope), target.attr, value)
+            case ast.Subscript():
+                of = self.evaluate_expression(target.value, scope)
+                if isinstance(target.slice, ast.Slice):
+                    bounds = self.slice_bounds(target.slice, target.lineno, scope)
+                    self._call_on_objects(of, "__setslice__", [*bounds, value], target.lineno)
+                    return
+                key = self.evaluate_expression(target.slice, scope)
+                self.evaluate_alternatives([partial(self._set_item, each, key, value) for each in of])
+
+    def _assign_name(self, name: str, value: Values | None, scope: NameScope) -> None:
+        self.state.store(scope.shared.get(name, scope), name, value)
+
+    def _assign_parts(self, target: ast.Tuple | ast.List, value: Values, scope: NameScope) -> None:
+        parts = loop_values(value, target.lineno)
+        star = next((n for n, each in enumerate(target.elts) if isinstance(each, ast.Starred)), None)
+        if parts is not None and star is not None and len(parts) >= len(target.elts) - 1:
+            after = star + len(parts) - len(target.elts) + 1
+            starred = list_of_values(parts[star:after], list, target.lineno)
+            parts = [*parts[:star], starred, *parts[after:]]
+        if parts is None or len(parts) != len(target.elts):
+            parts = [unknown_of_values(value, "a part of a value", target.lineno)] * len(target.elts)
+        for each, part in zip(target.elts, parts, strict=True):
+            self.assign(each, part, scope)
+
+    def _set_item(self, of: Alternative, key: Values, value: Values) -> Values:
+        if isinstance(of.value, MutableObject):
+            return self.change_object(of.value, lambda held: (with_item(held, key, value), ()))
+        return self._call_if_own(of, "__setitem__", [key, value])
+
+    def assign_attribute(self, owners: Values, name: str, value: Values) -> None:
+        """Give an attribute of objects its values."""
+
+        def set_attribute(of: Alternative) -> Values:
+            owner: Any = of.value
+            if isinstance(owner, ProgramInstance | ProgramClass):
+                members = find_member(owner.of if isinstance(owner, ProgramInstance) else owner, name) or ()
+                if any(has_decorator(each.value, "setter") for each in members):
+                    return self.call_method(of, name, [value], DictValue(), of.line)
+                self.state.store(owner.scope, name, value)
+                return ()
+            return self._set_item(of, known_value(name, of.line), value)
+
+        self.evaluate_alternatives([partial(set_attribute, each) for each in owners])
+
+    def _delete(self, target: ast.expr, scope: NameScope) -> None:
+        match target:
+            case ast.Name():
+                self._assign_name(target.id, None, scope)
+            case ast.Tuple() | ast.List():
+                for each in target.elts:
+                    self._delete(each, scope)
+            case ast.Attribute():
+                for owner in self.evaluate_expression(target.value, scope):
+                    if isinstance(owner.value, ProgramInstance | ProgramClass):
+                        self.state.store(owner.value.scope, target.attr, None)
+            case ast.Subscript():
+                of = self.evaluate_expression(target.value, scope)
+                name = "__delslice__" if isinstance(target.slice, ast.Slice) else "__delitem__"
+                at = (
+                    self.slice_bounds(target.slice, target.lineno, scope)
+                    if isinstance(target.slice, ast.Slice)
+                    else [self.evaluate_expression(target.slice, scope)]
+                )
+                self._call_on_objects(of, name, at, target.lineno)
+
+    def _call_on_objects(self, of: Values, name: str, arguments: Sequence[Values], line: int) -> None:
+        self.evaluate_alternatives(
+            [
+                partial(self.call_method, each, name, arguments, DictValue(), line)
+                for each in of
+                if isinstance(each.value, MutableObject)
+            ]
+            or [lambda: ()]
+        )
+
+
+_IN_PLACE = {ast.Add: "__iadd__", ast.BitOr: "__ior__"}
