@@ -13,7 +13,7 @@ from millrace.advisor.findings import count_kafka_range_tasks
 from millrace.advisor.findings.advised_job_keys_and_cost import SHUFFLE
 from millrace.advisor.findings.model import Change, Evidence, Finding
 from millrace.advisor.findings.query_view import LEAST, QueryView, figure_evidence
-from millrace.advisor.logs.application_history_model import Batch, Floats, Stage
+from millrace.advisor.logs.application_history_model import Batch, Flags, Floats, Stage
 from millrace.advisor.logs.statistics import Estimate, makespan_of_list_scheduling, median_with_interval
 
 OWN_REPETITION = "millrace: a record "
@@ -341,7 +341,7 @@ def _failed_tasks_finding(view: QueryView) -> Iterator[Finding]:
         stages = [s for s in batch.stages if not any(OWN_REPETITION in text for _, text in s.failures)]
         for stage in stages:
             attempts += len(stage.tasks)
-            failed += float(stage.tasks.durations[stage.tasks.failed].sum())
+            failed += _seconds_for_failed_attempts(stage, view.history.cores)
             failures.update(stage.failures)
         if any(stage.tasks.failed.any() for stage in stages):
             batches.append(batch.id)
@@ -367,3 +367,16 @@ def _failed_tasks_finding(view: QueryView) -> Iterator[Finding]:
     )
     saved = Estimate(spent.value * again, spent.low * again, spent.high * again)
     yield view.make_finding("retried-tasks", words, evidence, tuple(batches), changes, saved)
+
+
+def _seconds_for_failed_attempts(stage: Stage, cores: int) -> float:
+    """Return the seconds by which failed attempts lengthen a stage: parallel ones at once, those of one partition in turn."""
+
+    def shortest_schedule(which: Flags) -> float:
+        durations = stage.tasks.durations[which]
+        _, place = np.unique(stage.tasks.index[which], return_inverse=True)
+        in_turn = np.bincount(place, durations).max(initial=0.0)
+        return max(float(durations.sum()) / max(cores, 1), float(in_turn))
+
+    first = ~stage.tasks.speculative
+    return shortest_schedule(first) - shortest_schedule(first & ~stage.tasks.failed)
