@@ -53,7 +53,7 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
         findings += chain(
             overhead.overhead_findings(view),
             tasks.task_findings(view, cores.number),
-            reads_and_writes.read_and_write_findings(view),
+            reads_and_writes.read_and_write_findings(view, cores.number),
             state_growth_and_failures.state_findings(view),
         )
         if (other := overhead.engine_without_batches_advice(view)) is not None:
