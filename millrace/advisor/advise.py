@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
 from millrace.advisor.findings import capacity, overhead, reads_and_writes, state_growth_and_failures, tasks
+from millrace.advisor.findings.advised_cores import advised_cores
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
-from millrace.advisor.findings.model import Advice, Finding, Kind
+from millrace.advisor.findings.model import Advice, Finding, Kind, Value
 from millrace.advisor.findings.query_view import LEAST, QueryView
 from millrace.advisor.findings.uneven_run_speed import describe_disturbances
 from millrace.advisor.logs.application_history_model import History
@@ -42,15 +44,16 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
     if history.engine == "spark" and subject.engine:
         history = replace(history, engine=subject.engine)  # the log no longer has the settings that name it
     views = tuple(QueryView(history, query, subject) for query in history.queries)
-    findings: list[Finding] = []
     notes: list[str] = []
-    # Queries of one application share its cores: each is judged by the cores of all.
+    # Queries of one application share its cores: each is judged by the cores of all, after the changes of all.
+    needed = max(map(capacity.cores_to_keep_up, views), default=0)
+    findings = [each for view in views for each in capacity.capacity_findings(view, needed)]
+    cores = advised_cores(views, needed, findings)
     for view in views:
         findings += chain(
-            capacity.capacity_findings(view),
             overhead.overhead_findings(view),
-            tasks.task_findings(view, history.cores),
-            reads_and_writes.read_and_write_findings(view),
+            tasks.task_findings(view, cores.number),
+            reads_and_writes.read_and_write_findings(view, cores.number),
             state_growth_and_failures.state_findings(view),
         )
         if (other := overhead.engine_without_batches_advice(view)) is not None:
@@ -60,9 +63,7 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
                 f"{view.query.name} has {len(view.settled_batches)} settled batches with records: its durations are judged "
                 f"from {LEAST} on"
             )
-    # The other change of a query that falls behind takes some of its cores: they are judged once it keeps up.
-    if views and not any(each.kind in ("at-capacity", "silent-backlog") for each in findings):
-        findings += capacity.idle_cores_finding(views)
+    findings += [] if cores.idle is None else [cores.idle]
     counted = sum(each.counted for each in history.executors)
     said = (
         (not views, "the log has no streaming query"),
@@ -97,4 +98,25 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
             kinds = ", ".join(dict.fromkeys(each.kind for each in undisturbed))
             notes.append(f"left out, because they depend on times of a disturbed run: {kinds}")
     ranked = sorted(findings, key=lambda each: each.worth, reverse=True)
-    return Advice(history, tuple(ranked), moved, tuple(notes))
+    consistent = tuple(_with_one_value_by_key(ranked, notes))
+    return Advice(history, consistent, moved, tuple(notes))
+
+
+def _with_one_value_by_key(ranked: Sequence[Finding], notes: list[str]) -> Iterator[Finding]:
+    """Yield the findings without changes that set a key to another value than the first change of a finding before."""
+    first: dict[tuple[str, str], tuple[Value, Kind]] = {}
+    for finding in ranked:
+        changes = []
+        for change in finding.changes:
+            sets = [each for each in (change, *change.also) if each.kind != "code"]
+            taken = [each for each in sets if first.get((each.where, each.key), (each.new,))[0] != each.new]
+            if not taken:
+                changes.append(change)
+            notes += [
+                f"{finding.kind}: {each.key} is not set to {each.new}, because {by} sets it to {value}"
+                for each in taken
+                for value, by in [first[each.where, each.key]]
+            ]
+        for each in (changes[0], *changes[0].also) if changes else ():
+            first.setdefault((each.where, each.key), (each.new, finding.kind))
+        yield replace(finding, changes=tuple(changes))

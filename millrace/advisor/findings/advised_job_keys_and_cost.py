@@ -153,7 +153,7 @@ class AdvisedJob:
         master = settings.get("spark.master", "")
         if engine == "local":
             return (Change("argument", place, "--master", master, f"local[{new}]"),)
-        if engine == "spark" and not master.startswith(("yarn", "k8s")):
+        if self._counts_single_cores(history):
             now = _setting_as_count(settings.get(_MOST_CORES))
             return (
                 Change(
@@ -177,6 +177,17 @@ class AdvisedJob:
                 else (Change("argument", place, f"--conf {_LEAST_EXECUTORS}", least, wanted),)
             )
         return (Change("argument", place, key, had if most is None else most, wanted),)
+
+    def whole_executors(self, history: History, cores: int) -> int:
+        """Round cores up to whole executors, as the service gives them; local Spark and Spark's own cluster give single cores."""
+        each = 1 if self._counts_single_cores(history) else max(1, history.smallest_executor_cores)
+        return math.ceil(cores / each) * each
+
+    def _counts_single_cores(self, history: History) -> bool:
+        master = {**history.properties, **self.arguments}.get("spark.master", "")
+        return history.engine == "local" or (
+            history.engine == "spark" and not master.startswith(("yarn", "k8s"))
+        )
 
     def code_changes(self, where: str, key: str, new: Value) -> tuple[Change, ...]:
         """Return a change of the program, which no setting can make."""
@@ -216,10 +227,7 @@ class EnvironmentJob(AdvisedJob):
             path = dotted_path(("jobs", self.job, "spark", key))
             return (Change("environment", file, path, job.spark.get(key), str(new)),)
         if setting == "cores":
-            planned = self.plan.jobs[self.job].cores.value
-            # Where the run had other cores than the file gives, a new number between both is the other way in the file.
-            between = isinstance(new, int) and sorted((history.cores, planned, new))[1] == new
-            if not history.cores or between:
+            if not history.cores or _lies_between(new, history.cores, self.plan.jobs[self.job].cores.value):
                 return ()
             return (Change("environment", file, f"{root}.cores", job.cores, new),)
         said = job.queries.get(query.name) if query is not None else None
@@ -246,15 +254,10 @@ class EnvironmentJob(AdvisedJob):
                     Change("environment", file, f"{base}.kafka.{key}", getattr(said.kafka, key, None), new),
                 )
             if setting == "partitions":
-                return (
-                    Change(
-                        "environment",
-                        file,
-                        f"streams.{said.source}.{stream.parts}",
-                        stream.given_partitions,
-                        new,
-                    ),
-                )
+                if _lies_between(new, old, self.plan.streams[said.source].expected_partitions.value):
+                    return ()
+                path = f"streams.{said.source}.{stream.parts}"
+                return (Change("environment", file, path, stream.given_partitions, new),)
         if setting in {"limit", "least"}:
             return ()  # the core sets them itself: the rows of a derive query's batch, and no empty batch of Kinesis
         if setting == "partitions":  # several streams, or a table
@@ -272,6 +275,11 @@ class EnvironmentJob(AdvisedJob):
         """Return what :meth:`AdvisedJob.latency_limit_seconds` does, from the plan."""
         planned = self.plan.jobs[self.job].queries.get(query.name)
         return None if planned is None else planned.latency_seconds.value
+
+
+def _lies_between(new: Value, ran: Value, planned: int) -> bool:
+    """Tell whether a number lies between the run's and the file's, where it would be a change the other way in the file."""
+    return isinstance(new, int) and isinstance(ran, int) and sorted((ran, planned, new))[1] == new
 
 
 def _setting_as_count(text: str | None) -> int | None:

@@ -1,4 +1,4 @@
-"""Findings about capacity: limits that are hit, hidden backlogs, heavy first batches, empty batches, idle cores."""
+"""Findings about capacity: limits that are hit, hidden backlogs, heavy first batches, empty batches."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from millrace.advisor.findings.model import Change, Effect, Evidence, Finding
+from millrace.advisor.findings.model import Change, Evidence, Finding
 from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
-from millrace.advisor.findings.tasks import changes_to_task_count, stages_across_batches
-from millrace.advisor.logs.application_history_model import NO_TASKS, Batch, Flags, Floats
+from millrace.advisor.findings.tasks import (
+    MANY,
+    StageAcrossBatches,
+    changes_to_task_count,
+    stages_across_batches,
+)
+from millrace.advisor.logs.application_history_model import Batch, Flags, Floats
 from millrace.advisor.logs.query_observations import records_left_behind_by_batch
 from millrace.advisor.logs.statistics import Estimate, median_with_interval, slope_with_interval
 
@@ -35,6 +40,9 @@ half into an application's start.
 EMPTY = 0.2
 """Share of empty batches from which on they are reported."""
 
+MORE = 1.5
+"""Factor on the cores of a query whose batches grow without a limit: how much arrives does not show."""
+
 _LONGER = 10.0
 """Largest factor for a longer trigger that avoids batches without records."""
 
@@ -47,12 +55,48 @@ _EVEN_SOURCES = ("ratestream", "ratepermicrobatch", "rate per micro")
 """Sources that make records by the clock, for tests: nothing waits there, and equal batches mean nothing."""
 
 
-def capacity_findings(view: QueryView) -> Iterator[Finding]:
-    """Yield the findings about a query's limit, its first batch and its empty batches."""
+def capacity_findings(view: QueryView, cores: int) -> Iterator[Finding]:
+    """Yield the findings about a query's limit, its first batch and its empty batches.
+
+    Parameters
+    ----------
+    cores
+        Cores with which every query of the application keeps up (:func:`cores_to_keep_up`); 0 where all keep up.
+    """
     if view.has_enough_batches:
-        yield from _batch_limit_finding(view)
+        yield from _batch_limit_finding(view, cores)
         yield from _heavy_first_batch_finding(view)
     yield from _empty_batches_finding(view)
+
+
+def cores_to_keep_up(view: QueryView) -> int:
+    """Return the cores with which a query that is at its capacity keeps up, in whole executors; 0 for any other query.
+
+    They are no fewer than it had, which may be enough with more tasks.
+    """
+    if not view.has_enough_batches or not view.runs_back_to_back:
+        return 0
+    filled = _cores_that_tasks_fill(view)
+    if flags_of_batches_at_limit(view) is not None:
+        needed = max(filled * view.arrivals_by_processed * ROOM, filled + 1)
+    elif _growth_of_batches(view) is not None:
+        needed = filled * MORE
+    else:
+        return 0
+    return max(view.history.cores, view.subject.whole_executors(view.history, math.ceil(needed)))
+
+
+def _cores_that_tasks_fill(view: QueryView) -> int:
+    """Return the cores that the longest stage has tasks for: more tasks come before more cores."""
+    longest = _longest_stage(view)
+    return view.history.cores if longest is None else min(view.history.cores, longest.partitions)
+
+
+def _longest_stage(view: QueryView) -> StageAcrossBatches | None:
+    def task_time(stage: StageAcrossBatches) -> float:
+        return sum(float(each.tasks.run.sum()) for _, each in stage.pairs)
+
+    return max(stages_across_batches(view), key=task_time, default=None)
 
 
 def flags_of_batches_at_limit(view: QueryView) -> Flags | None:
@@ -66,12 +110,12 @@ def flags_of_batches_at_limit(view: QueryView) -> Flags | None:
     return same if same[-EQUAL:].all() and not _has_rate_source(view.settled_batches[-1]) else None
 
 
-def _batch_limit_finding(view: QueryView) -> Iterator[Finding]:
-    begun = np.array([each.begun for each in view.settled_batches])
+def _batch_limit_finding(view: QueryView, needed: int) -> Iterator[Finding]:
+    begun = view.settled_starts
     records = view.records_per_batch
     hit = flags_of_batches_at_limit(view)
     if hit is None:
-        yield from _growing_batches_finding(view, begun)
+        yield from _growing_batches_finding(view, needed)
         return
     behind = records_left_behind_by_batch(view.settled_batches)
     growth = (
@@ -80,7 +124,7 @@ def _batch_limit_finding(view: QueryView) -> Iterator[Finding]:
         else _growth_of_oldest_record_age(view, begun)
     )
     span = float(begun[-1] - begun[0])
-    arriving, processed = _arriving_and_processed(view, begun)
+    arriving, processed = view.arriving_and_processed
     limit = math.ceil(max(arriving * ROOM * view.median_interval, float(np.median(records)) * ROOM))
     evidence = (
         figure_evidence("batches that hit the limit", float(hit.mean()) * 100, "%"),
@@ -108,13 +152,11 @@ def _batch_limit_finding(view: QueryView) -> Iterator[Finding]:
     if view.runs_back_to_back:
         bound = view.overhead_share.low >= BOUND
         why = ", and more cores shorten only the rest" if bound else ""
-        cores = view.history.cores
-        needed = math.ceil(cores * max(arriving / max(processed, 1e-3), 1.0) * ROOM)
-        more = _changes_to_more_cores(view, max(needed, cores + 1))
+        more = _changes_to_more_cores(view, needed)
         words = (
             f"{view.query.name} takes {now:,} records a batch, its limit, one batch after the other without rest: it is at "
             f"its capacity, and {waits}. {view.overhead_share.value:.0%} of a batch is overhead{why}."
-            f"{'' if more or not cores else _MAY_HAVE_MORE}"
+            f"{'' if more or not view.history.cores else _MAY_HAVE_MORE}"
         )
         higher = view.changes_for("limit", now, limit)
         changes = higher + more if bound else more + higher
@@ -142,28 +184,15 @@ def _has_rate_source(batch: Batch) -> bool:
     return any(mark in each.description.lower() for each in batch.sources for mark in _EVEN_SOURCES)
 
 
-def _arriving_and_processed(view: QueryView, begun: Floats) -> tuple[float, float]:
-    """Return the records that arrive in a second, by the latest positions where a source reports them, and those processed."""
-    processed = float(view.records_per_batch[1:].sum() / max(float(begun[-1] - begun[0]), 1e-3))
-    latest = [[each.latest for each in batch.sources] for batch in view.settled_batches]
-    if any(each is None for every in latest for each in every):
-        return processed, processed
-    growth = slope_with_interval(
-        begun, [sum(sum((each or {}).values()) for each in every) for every in latest]
-    )
-    return growth.value if growth.value > 0 else processed, processed
-
-
 def _changes_to_more_cores(view: QueryView, cores: int) -> tuple[Change, ...]:
-    """Return the changes to so many cores, with as many tasks in the longest stage: cores without a task shorten nothing."""
-    stages = stages_across_batches(view)
-    longest = max(
-        stages, key=lambda each: sum(stage.tasks.run.sum() for _, stage in each.pairs), default=None
-    )
-    also: tuple[Change, ...] = ()
-    if longest is not None and longest.partitions < cores:
-        also = changes_to_task_count(view, longest, cores, cores)[:1]
-    return tuple(replace(each, also=also) for each in view.changes_for("cores", view.history.cores, cores))
+    """Return the changes to so many cores, with full waves of tasks in the longest stage: cores without a task shorten nothing."""
+    longest = _longest_stage(view)
+    tasks: tuple[Change, ...] = ()
+    if longest is not None and longest.partitions < MANY * cores and longest.partitions % cores:
+        tasks = changes_to_task_count(view, longest, -(-longest.partitions // cores) * cores, cores)[:1]
+    if cores <= view.history.cores:
+        return tasks
+    return tuple(replace(each, also=tasks) for each in view.changes_for("cores", view.history.cores, cores))
 
 
 def _growth_of_oldest_record_age(view: QueryView, begun: Floats) -> Estimate:
@@ -176,16 +205,21 @@ def _growth_of_oldest_record_age(view: QueryView, begun: Floats) -> Estimate:
     return slope_with_interval(begun, ages)
 
 
-def _growing_batches_finding(view: QueryView, begun: Floats) -> Iterator[Finding]:
-    """Yield a finding for batches without a limit that keep growing: each takes what arrived during the one before."""
-    if not view.runs_back_to_back:
-        return
+def _growth_of_batches(view: QueryView) -> Estimate | None:
+    """Return the seconds by which batches grow in a second; ``None`` where they do not keep growing."""
+    begun = view.settled_starts
     growth = slope_with_interval(begun, view.batch_durations)
     gained = growth.low * float(begun[-1] - begun[0])
-    if growth.low <= 0 or gained < float(np.median(view.batch_durations[: max(3, len(begun) // 4)])) / 2:
+    first = float(np.median(view.batch_durations[: max(3, len(begun) // 4)]))
+    return None if growth.low <= 0 or gained < first / 2 else growth
+
+
+def _growing_batches_finding(view: QueryView, needed: int) -> Iterator[Finding]:
+    """Yield a finding for batches without a limit that keep growing: each takes what arrived during the one before."""
+    growth = _growth_of_batches(view) if view.runs_back_to_back else None
+    if growth is None:
         return
-    cores = view.history.cores
-    more = _changes_to_more_cores(view, math.ceil(cores * 1.5))
+    more = _changes_to_more_cores(view, needed)
     evidence = (
         figure_evidence("batch duration grows by", growth, "s/s"),
         figure_evidence("batch duration", view.median_duration, "s"),
@@ -193,10 +227,11 @@ def _growing_batches_finding(view: QueryView, begun: Floats) -> Iterator[Finding
     )
     words = (
         f"{view.query.name} takes all that arrives, back to back, and every batch is longer than the one before: it is "
-        f"beyond its capacity.{'' if more or not cores else _MAY_HAVE_MORE}"
+        f"beyond its capacity.{'' if more or not view.history.cores else _MAY_HAVE_MORE}"
     )
-    span = float(begun[-1] - begun[0])
-    saved = Estimate(growth.value * span, growth.low * span, growth.high * span)
+    saved = median_with_interval(
+        view.seconds_with_tasks * (1 - _cores_that_tasks_fill(view) / max(needed, 1))
+    )
     ids = tuple(each.id for each in view.settled_batches)
     yield view.make_finding("at-capacity", words, evidence, ids, more, saved)
 
@@ -280,67 +315,3 @@ def _empty_batches_finding(view: QueryView) -> Iterator[Finding]:
     )
     ids = tuple(each.id for each in empty)
     yield view.make_finding("empty-batches", words, evidence, ids, changes, saved, "machine time")
-
-
-def idle_cores_finding(view_of_all: tuple[QueryView, ...]) -> Iterator[Finding]:
-    """Find executors that the application never needs.
-
-    Only where there are several: a single one cannot be removed.
-    """
-    history, subject = view_of_all[0].history, view_of_all[0].subject
-    cores, one = history.cores, history.smallest_executor_cores
-    if cores < 2 * max(one, 1) or not all(view.has_enough_batches for view in view_of_all):
-        return
-    needed = [
-        _at_busiest_tenth(each)
-        for each in (*map(_cores_by_batch, view_of_all), _cores_of_other_jobs(view_of_all))
-    ]
-    keep = math.ceil(max(subject.least_cores(), sum(each.high for each in needed) * ROOM) / one) * one
-    changes = subject.changes_for(None, history, "cores", cores, keep)
-    if keep > cores - one or keep > cores * 0.7 or not changes:
-        return
-    month = subject.dollars_month
-    used = sum(each.value for each in needed)
-    evidence = (
-        Evidence("cores", cores, "cores"),
-        Evidence(
-            "needed for the latency",
-            used,
-            "cores",
-            sum(each.low for each in needed),
-            sum(each.high for each in needed),
-        ),
-    )
-    words = f"{cores} cores run what {used:.1f} would carry in time: {cores - keep} are not needed."
-    effect = Effect("batch duration", "s", 0.0, 0.0, 0.0)
-    dollars = None if month is None else month * (cores - keep) / (cores + one)  # the driver stays
-    yield Finding("idle-cores", None, words, evidence, (), changes, effect, dollars)
-
-
-def _cores_by_batch(view: QueryView) -> Floats:
-    """Return the cores that carry the task time of each batch between two triggers, at the rate at which records arrive."""
-    arriving, processed = _arriving_and_processed(
-        view, np.array([each.begun for each in view.settled_batches])
-    )
-    task_time = np.array(
-        [sum(float(stage.tasks.run.sum()) for stage in batch.stages) for batch in view.settled_batches]
-    )
-    overhead = median_with_interval(view.overhead_seconds)
-    room = max(view.median_interval - overhead.value, view.median_interval * 0.1, 1e-3)
-    return np.asarray(task_time / room * max(arriving / max(processed, 1e-3), 1.0))
-
-
-def _cores_of_other_jobs(views: tuple[QueryView, ...]) -> Floats:
-    """Return the cores of Spark jobs that no batch claims, from batch to batch: a program may start them from its own threads."""
-    slowest = max(views, key=lambda view: view.median_interval)
-    begun = [each.begun for each in slowest.settled_batches]
-    edges = np.unique([*begun, begun[-1] + max(slowest.median_interval, 1e-3)])
-    tasks = [stage.tasks for job in slowest.history.jobs for stage in job.stages] or [NO_TASKS]
-    launched, run = (np.concatenate([getattr(each, name) for each in tasks]) for name in ("launched", "run"))
-    return np.asarray(np.histogram(launched, edges, weights=run)[0] / np.diff(edges))
-
-
-def _at_busiest_tenth(cores: Floats) -> Estimate:
-    """Return the median of cores; its upper end is at least what the busiest tenth of the batches takes."""
-    middle = median_with_interval(cores)
-    return Estimate(middle.value, middle.low, max(middle.high, float(np.percentile(cores, 90))))

@@ -14,6 +14,7 @@ from millrace.advisor.logs.statistics import (
     Estimate,
     count_startup_batches,
     median_with_interval,
+    slope_with_interval,
     union_seconds,
 )
 
@@ -25,6 +26,9 @@ BACK_TO_BACK = 0.85
 
 BOUND = 0.5
 """Share of a batch above which overhead, not work, sets its length."""
+
+_SECONDS_OF_A_BATCH = frozenset({"batch duration", "machine time", "first batch"})
+"""Figures that a change can shorten by a batch's duration at most; the age of a record, and state after a day, have no such limit."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,11 @@ class QueryView:
     def settled_batches(self) -> tuple[Batch, ...]:
         """Settled batches that held records."""
         return tuple(each for each in self.query.batches[self.startup_batch_count :] if each.records)
+
+    @cached_property
+    def settled_starts(self) -> Floats:
+        """Epoch seconds at which the settled batches began."""
+        return np.array([each.begun for each in self.settled_batches])
 
     @cached_property
     def batch_durations(self) -> Floats:
@@ -111,6 +120,40 @@ class QueryView:
         """Median share of a settled batch in which no task ran."""
         return median_with_interval(self.overhead_seconds / self.batch_durations)
 
+    @cached_property
+    def stage_loads(self) -> Floats:
+        """Of each stage in the settled batches: its batch's place, its tasks, and the seconds of all and of the longest."""
+        return (
+            np.array(
+                [
+                    (place, len(stage.tasks), stage.tasks.durations.sum(), stage.tasks.durations.max())
+                    for place, batch in enumerate(self.settled_batches)
+                    for stage in batch.stages
+                ]
+            )
+            .reshape(-1, 4)
+            .T
+        )
+
+    @cached_property
+    def arriving_and_processed(self) -> tuple[float, float]:
+        """Records that arrive in a second, by the latest positions where a source reports them, and those processed."""
+        begun = self.settled_starts
+        processed = float(self.records_per_batch[1:].sum() / max(float(begun[-1] - begun[0]), 1e-3))
+        latest = [[each.latest for each in batch.sources] for batch in self.settled_batches]
+        if any(each is None for every in latest for each in every):
+            return processed, processed
+        growth = slope_with_interval(
+            begun, [sum(sum((each or {}).values()) for each in every) for every in latest]
+        )
+        return growth.value if growth.value > 0 else processed, processed
+
+    @property
+    def arrivals_by_processed(self) -> float:
+        """Records that arrive for each one that is processed; at least 1."""
+        arriving, processed = self.arriving_and_processed
+        return max(arriving / max(processed, 1e-3), 1.0)
+
     @property
     def has_enough_batches(self) -> bool:
         """True with enough batches for statements about times."""
@@ -134,8 +177,13 @@ class QueryView:
         saved: Estimate,
         what: str = "batch duration",
     ) -> Finding:
-        """Make a finding whose effect is seconds of every batch."""
-        effect = Effect(what, "s", max(0.0, saved.low), max(0.0, saved.value), max(0.0, saved.high))
+        """Make a finding whose effect is seconds of every batch: at most as long as the batches in which it shows."""
+        shown = set(batches)
+        lasted = [each.duration for each in self.query.batches if each.id in shown]
+        most = float(np.median(lasted)) if lasted and what in _SECONDS_OF_A_BATCH else np.inf
+        effect = Effect(
+            what, "s", *(min(max(0.0, each), most) for each in (saved.low, saved.value, saved.high))
+        )
         return Finding(
             kind, self.query.name, words, evidence, batches, changes, effect, run=self.query.run_id
         )

@@ -38,8 +38,8 @@ FILES = 4
 """Multiple of the files that a batch needs, from which on there are too many."""
 
 
-def read_and_write_findings(view: QueryView) -> Iterator[Finding]:
-    """Yield the findings about a query's reads and writes."""
+def read_and_write_findings(view: QueryView, cores: int) -> Iterator[Finding]:
+    """Yield the findings about a query's reads and writes, with so many cores after all changes."""
     missing = _missing_cache_finding(view)
     if missing is not None:
         yield missing
@@ -48,7 +48,7 @@ def read_and_write_findings(view: QueryView) -> Iterator[Finding]:
     if missing is None:
         yield from _repeated_count_finding(view)
     yield from _needless_cache_finding(view)
-    yield from _small_files_finding(view)
+    yield from _small_files_finding(view, cores)
 
 
 def _jobs_and_stages_that_read_source(batch: Batch) -> list[tuple[SparkJob, Stage]]:
@@ -191,19 +191,19 @@ def _written_file_sizes(batch: Batch) -> list[Floats]:
     return [np.concatenate(each) for each in written.values()]
 
 
-def _small_files_finding(view: QueryView) -> Iterator[Finding]:
-    files, sizes, needed, ids = [], [], [], []
+def _small_files_finding(view: QueryView, cores: int) -> Iterator[Finding]:
+    files, writes, ids = [], [], []
     for batch in view.settled_batches:
         actions = _written_file_sizes(batch)
         if actions:
             files.append(sum(len(each) for each in actions))
-            sizes.append(sum(float(each.sum()) for each in actions))
-            needed.append([math.ceil(float(each.sum()) / FILE) for each in actions])
+            writes.append([float(each.sum()) for each in actions])
             ids.append(batch.id)
     if len(ids) < USUAL * len(view.settled_batches):
         return
-    count, mean = median_with_interval(files), median_with_interval(np.array(sizes) / np.array(files))
-    wanted = int(np.median([sum(each) for each in needed]))
+    sizes = np.array([sum(each) for each in writes])
+    count, mean = median_with_interval(files), median_with_interval(sizes / np.array(files))
+    wanted = int(np.median([sum(math.ceil(each / FILE) for each in batch) for batch in writes]))
     if mean.high >= SMALL or count.low < FILES * wanted:
         return
     a_day = 86400 / max(view.median_interval, 1e-3) * count.value
@@ -217,16 +217,11 @@ def _small_files_finding(view: QueryView) -> Iterator[Finding]:
         f"{view.query.name} writes {count.value:.0f} files a batch of {mean.value / 1024:,.0f} KiB, {a_day:,.0f} a day, where "
         f"{wanted} would do: whoever reads them pays for each."
     )
-    each_write = int(np.median([each for batch in needed for each in batch]))
-    fixed = [
-        float(np.percentile(stage.tasks.durations, 10))
-        * max(0, len(stage.tasks) - each_write)
-        / max(1, view.history.cores)
-        for batch in view.settled_batches
-        for stage in batch.stages
-        if stage.tasks.bytes_written.any()
-    ]
-    changes = view.subject.code_changes(
-        f"query {view.query.name}", "before the write", f"coalesce({each_write})"
-    )
-    yield view.make_finding("small-files", words, evidence, tuple(ids), changes, median_with_interval(fixed))
+    # A write of few bytes needs one file; of more, as many tasks write as there are cores, while files are not small.
+    written = float(np.median([each for batch in writes for each in batch]))
+    tasks = max(math.ceil(written / FILE), min(cores, int(written / SMALL)))
+    # coalesce makes the stage before it run in as many tasks: repartition keeps those, and adds a shuffle.
+    way = "coalesce" if 0 < cores <= tasks else "repartition"
+    changes = view.subject.code_changes(f"query {view.query.name}", "before the write", f"{way}({tasks})")
+    # One log does not tell a file's cost from its records'.
+    yield view.make_finding("small-files", words, evidence, tuple(ids), changes, Estimate(0.0, 0.0, 0.0))

@@ -13,7 +13,7 @@ from millrace.advisor.findings import count_kafka_range_tasks
 from millrace.advisor.findings.advised_job_keys_and_cost import SHUFFLE
 from millrace.advisor.findings.model import Change, Evidence, Finding
 from millrace.advisor.findings.query_view import LEAST, QueryView, figure_evidence
-from millrace.advisor.logs.application_history_model import Batch, Floats, Stage
+from millrace.advisor.logs.application_history_model import Batch, Flags, Floats, Stage
 from millrace.advisor.logs.statistics import Estimate, makespan_of_list_scheduling, median_with_interval
 
 OWN_REPETITION = "millrace: a record "
@@ -76,12 +76,21 @@ class StageAcrossBatches:
 
 
 def task_findings(view: QueryView, cores: int) -> Iterator[Finding]:
-    """Yield the findings about how tasks share a query's work on so many cores."""
+    """Yield the findings about how tasks share a query's work.
+
+    Parameters
+    ----------
+    cores
+        Task slots that the other findings leave the application with: the advised number of tasks is for these.
+    """
     yield from _failed_tasks_finding(view)
-    if not view.has_enough_batches or cores < 1:
+    if not view.has_enough_batches or view.history.cores < 1:
         return
+    judges = [_skew_finding, _wave_finding, _too_few_tasks_finding, _too_many_tasks_finding]
+    if cores > view.history.cores:  # the change to more cores has the tasks for them
+        judges = [_skew_finding, _too_many_tasks_finding]
     for stage in stages_across_batches(view):
-        for judge in (_skew_finding, _wave_finding, _too_few_tasks_finding, _too_many_tasks_finding):
+        for judge in judges:
             finding = judge(view, stage, cores)
             if finding is not None:
                 yield replace(finding, words=finding.words + _FIXED) if stage.is_stateful else finding
@@ -161,7 +170,7 @@ def _skew_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Fin
     changes = (
         view.changes_for("spread", None, "salt the heavy key")
         if stage.reads_shuffle
-        else (view.changes_for("partitions", stage.partitions, stage.partitions * 2))
+        else view.changes_for("partitions", stage.partitions, -(-stage.partitions * 2 // cores) * cores)
     )
     return view.make_finding(
         "skewed-tasks",
@@ -179,8 +188,8 @@ def _ids_of_slowed_batches(stage: StageAcrossBatches, lost: Floats) -> tuple[int
 
 def _wave_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Finding | None:
     """Return a finding for more tasks than cores that are no multiple of them: the last wave leaves cores idle."""
-    tasks = stage.partitions
-    if not cores < tasks < MANY * cores or tasks % cores == 0:
+    tasks, had = stage.partitions, view.history.cores
+    if not had < tasks < MANY * had or tasks % had == 0 or tasks % cores == 0:
         return None
 
     def seconds_saved_with_full_waves(each: Stage) -> float:
@@ -190,14 +199,13 @@ def _wave_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Fin
     lost, share = _saved_seconds_and_shares(stage, seconds_saved_with_full_waves)
     if not _is_worth_a_finding(lost, share):
         return None
-    waves = -(-tasks // cores)
-    full_waves = waves * cores
+    waves = -(-tasks // had)
     queued = median_with_interval(
         [float((each.tasks.launched - each.tasks.launched.min()).max()) for _, each in stage.pairs]
     )
     evidence = (
         Evidence("tasks", tasks),
-        Evidence("cores", cores),
+        Evidence("cores", had),
         figure_evidence("the last one waits", queued, "s"),
         figure_evidence(
             "task time",
@@ -206,22 +214,22 @@ def _wave_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Fin
         ),
     )
     words = (
-        f"{tasks} tasks of {view.query.name} run on {cores} cores in {waves} waves, and the last wave leaves "
-        f"{full_waves - tasks} of them idle."
+        f"{tasks} tasks of {view.query.name} run on {had} cores in {waves} waves, and the last wave leaves "
+        f"{waves * had - tasks} of them idle."
     )
     return view.make_finding(
         "queued-partitions",
         words,
         evidence,
         _ids_of_slowed_batches(stage, lost),
-        changes_to_task_count(view, stage, full_waves, cores),
+        changes_to_task_count(view, stage, -(-tasks // cores) * cores, cores),
         median_with_interval(lost),
     )
 
 
 def _too_few_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Finding | None:
     tasks = stage.partitions
-    if tasks >= cores:
+    if tasks >= min(cores, view.history.cores):
         return None
     lost, share = _saved_seconds_and_shares(
         stage,
@@ -233,7 +241,7 @@ def _too_few_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: in
         return None
     evidence = (
         Evidence("tasks", tasks),
-        Evidence("cores", cores),
+        Evidence("cores", view.history.cores),
         figure_evidence(
             "task time",
             median_with_interval(np.concatenate([each.tasks.durations for _, each in stage.pairs])),
@@ -253,7 +261,7 @@ def _too_few_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: in
 
 def _too_many_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Finding | None:
     tasks = stage.partitions
-    if tasks < MANY * cores:
+    if tasks < MANY * max(cores, view.history.cores):
         return None
     durations = median_with_interval([float(np.median(each.tasks.durations)) for _, each in stage.pairs])
     if durations.high >= SHORT_TASK:
@@ -268,7 +276,7 @@ def _too_many_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: i
         return None
     evidence = (
         Evidence("tasks", tasks),
-        Evidence("cores", cores),
+        Evidence("cores", view.history.cores),
         figure_evidence("task time", durations, "s"),
         Evidence("task time without records, p10", fixed, "s"),
         figure_evidence(
@@ -341,7 +349,7 @@ def _failed_tasks_finding(view: QueryView) -> Iterator[Finding]:
         stages = [s for s in batch.stages if not any(OWN_REPETITION in text for _, text in s.failures)]
         for stage in stages:
             attempts += len(stage.tasks)
-            failed += float(stage.tasks.durations[stage.tasks.failed].sum())
+            failed += _seconds_for_failed_attempts(stage, view.history.cores)
             failures.update(stage.failures)
         if any(stage.tasks.failed.any() for stage in stages):
             batches.append(batch.id)
@@ -367,3 +375,16 @@ def _failed_tasks_finding(view: QueryView) -> Iterator[Finding]:
     )
     saved = Estimate(spent.value * again, spent.low * again, spent.high * again)
     yield view.make_finding("retried-tasks", words, evidence, tuple(batches), changes, saved)
+
+
+def _seconds_for_failed_attempts(stage: Stage, cores: int) -> float:
+    """Return the seconds by which failed attempts lengthen a stage: parallel ones at once, those of one partition in turn."""
+
+    def shortest_schedule(which: Flags) -> float:
+        durations = stage.tasks.durations[which]
+        _, place = np.unique(stage.tasks.index[which], return_inverse=True)
+        in_turn = np.bincount(place, durations).max(initial=0.0)
+        return max(float(durations.sum()) / max(cores, 1), float(in_turn))
+
+    first = ~stage.tasks.speculative
+    return shortest_schedule(first) - shortest_schedule(first & ~stage.tasks.failed)

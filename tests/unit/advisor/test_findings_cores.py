@@ -156,7 +156,7 @@ def test_tasks_that_cores_need_are_simulated_and_written_with_them():
 
 
 def test_cores_that_the_tasks_already_fill_come_alone():
-    [finding] = [each for each in advise(on_four(tasks=12), JOB).findings if each.kind == "at-capacity"]
+    [finding] = [each for each in advise(on_four(tasks=16), JOB).findings if each.kind == "at-capacity"]
     assert finding.changes[0].also == ()
 
 

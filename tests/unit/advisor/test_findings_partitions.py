@@ -247,3 +247,10 @@ def test_ranges_are_split_as_spark_does():
     assert [range_tasks_by_partition(hot, least).sum() for least in (3, 4, 6)] == [3, 4, 6]
     assert smallest_min_partitions([even] * 9 + [hot], 4, 2, 8) == 6
     assert smallest_min_partitions([even] * 5 + [hot] * 5, 10, 5, 10) is None
+
+
+def test_a_number_that_splits_only_some_of_the_partitions_is_none():
+    """24 of 16 partitions of 100 and 101 records: the larger half is split, and the others take as long as before."""
+    near = np.array([100.0, 101.0] * 8)
+    assert range_tasks_by_partition(near, 24).sum() == 24
+    assert smallest_min_partitions([near], 24, 24, 96) == 48

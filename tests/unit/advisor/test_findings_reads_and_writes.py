@@ -112,7 +112,7 @@ def test_small_files():
         return batch(number, begun, [job(number, [at])])
 
     finding = found("small-files", files, cores=16)
-    assert finding.best_change.new == "coalesce(1)"
+    assert finding.best_change.new == "repartition(1)"
     assert "16 files a batch" in finding.words
 
 
@@ -128,4 +128,4 @@ def test_files_of_two_tables_cannot_be_one():
     finding = found("small-files", lambda number, begun: both(4, number, begun), cores=4)
     assert "8 files a batch" in finding.words
     assert "where 2 would do" in finding.words
-    assert finding.best_change.new == "coalesce(1)"
+    assert finding.best_change.new == "repartition(1)"
