@@ -12,6 +12,7 @@ from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import read_stack_outputs, split_s3_url
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
+from millrace.lifecycle.changes.data_loss_refusals import data_loss_lines
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,
     StackChange,
@@ -176,7 +177,11 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
             )
             for stack, each in left.items()
         ),
-        refused=(*_output_writer_change_lines(aws, documents, started), *refused_change_lines(deployed, new)),
+        refused=(
+            *_output_writer_change_lines(aws, documents, started),
+            *refused_change_lines(deployed, new),
+            *data_loss_lines(names, old, new),
+        ),
         may_import=any(map(creates_lasting_resource, deployed.values(), new.values())),
         stages={
             stack: way for stack, was in deployed.items() if (way := successive_templates(was, new[stack]))
