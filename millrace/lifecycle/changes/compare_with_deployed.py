@@ -170,10 +170,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
                 job=job_of_stack(names, stack),
                 renamed_to=heirs.get(job_of_stack(names, stack) or ""),
                 protected=each.protected,
-                # The alarms of a numbered stack have names that another stack gets now.
-                first=stack in order.remove
-                or job_of_stack(names, stack) in gone
-                or stack.startswith(names.stack("observability-")),
+                first=stack in order.remove or job_of_stack(names, stack) in gone,
             )
             for stack, each in left.items()
         ),
