@@ -19,7 +19,7 @@ from millrace.lifecycle.changes.deployment_changes import (
     build_job_change,
     compare_templates,
     document_differences,
-    stream_names_in_templates,
+    source_names_in_templates,
 )
 from millrace.lifecycle.changes.permission_changes import DeployedPermissionKinds
 from millrace.lifecycle.changes.refused_updates import (
@@ -126,7 +126,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
         for earlier, document in gone.items()
         if document is not None and checkpoints_url(will) == checkpoints_url(document)
     }
-    sources = (stream_names_in_templates(old.values()), stream_names_in_templates(new.values()))
+    sources = (source_names_in_templates(old.values()), source_names_in_templates(new.values()))
     jobs = [
         JobChange(
             job, "drain", "remove", (f"is {heirs[job]} now" if job in heirs else "is no longer in the file",)
