@@ -108,14 +108,12 @@ def test_a_cluster_cannot_be_handed_over_as_jobs_would_lose_their_way_to_it() ->
 
 
 def test_a_stack_that_goes_with_what_exists_is_refused_too() -> None:
-    old = changed()
-    old["flights-dev-streams"] = {
-        "Resources": {"A": {"Type": "AWS::Kinesis::Stream", "Properties": {"Name": "flights-dev-departures"}}}
-    }
+    stream = {"Type": "AWS::Kinesis::Stream", "Properties": {"Name": "flights-dev-departures"}}
+    old: dict[str, Template] = {**changed(), "flights-dev-streams": {"Resources": {"A": stream}}}
     plain = full()
     existing_stream(plain)
     environment = Environment.model_validate({"name": "dev", **plain})
-    new: dict[str, Template] = {stack: each for stack, each in old.items() if stack != "flights-dev-streams"}
+    new = {stack: each for stack, each in old.items() if stack != "flights-dev-streams"}
     assert len(list(data_loss_lines(Names(environment, "111122223333"), old, new))) == 1
 
 
