@@ -208,7 +208,7 @@ def grants_to_read_what_decides_deployment(scope: PermissionScope) -> list[Grant
         ),
         allow("AskStreams", ["kinesis:DescribeStreamSummary"], [names.stream_arn(name) for name in kinesis]),
         allow("AskClusters", ["kafka:DescribeClusterV2"], [each.existing for each in msk if each.existing]),
-        allow("FindBuckets", ["s3:ListBucket"], buckets),
+        allow("FindBuckets", ["s3:GetEncryptionConfiguration", "s3:ListBucket"], buckets),
         allow("AskBucketPolicies", ["s3:GetBucketPolicy"], policies),
         allow("AskKeyPolicies", ["kms:GetKeyPolicy"], keys),
         allow("AskBootstrapKey", ["s3:GetEncryptionConfiguration"], [assets]),

@@ -18,7 +18,7 @@ from millrace.lifecycle.changes.deployment_changes import (
     build_job_change,
     compare_templates,
     document_differences,
-    stream_names_in_templates,
+    source_names_in_templates,
 )
 from millrace.lifecycle.deploy import (
     DeployError,
@@ -208,7 +208,7 @@ def rollback_changes(aws: DeployedEnvironment, version: JobVersion) -> Deploymen
     """
     now, s3 = read_deployed_version(aws, version.job), aws.client("s3")
     old, new = now.read_launch_document(s3), version.read_launch_document(s3)
-    owned = stream_names_in_templates((now.template, version.template))
+    owned = source_names_in_templates((now.template, version.template))
     change = build_job_change(
         version.job,
         stack=(now.template, version.template),

@@ -74,7 +74,8 @@ def refusals(deployed: Templates, stack: str, new: Template) -> list[str]:
     """Return why CloudFormation refuses a stack's update, a line each; nothing where it does not.
 
     An export may neither go nor change its value while another stack imports it, and an
-    import needs its export (CloudFormation user guide, "Get exported outputs from a deployed stack").
+    import needs its export (CloudFormation user guide, "Get exported outputs from a deployed stack"). No resource is
+    created under a name that another stack's has.
     """
     said = []
     others = {name: template for name, template in deployed.items() if name != stack}
@@ -89,9 +90,19 @@ def refusals(deployed: Templates, stack: str, new: Template) -> list[str]:
                 said.append(
                     f"{stack}: {name} {'goes' if will is None else 'changes'}, used by {', '.join(users)}"
                 )
+    used = {each for template in others.values() for each in _names(template)}
+    said += [f"{stack}: {kind} {name} already exists" for kind, name in sorted(_names(new) & used)]
     there = {name for template in others.values() for name in exports(template)}
     said += [f"{stack}: no export {name}" for name in sorted(imports(new) - there)]
     return said
+
+
+def _names(template: Template) -> set[tuple[str, str]]:
+    return {
+        (each["Type"], name)
+        for each in template["Resources"].values()
+        if isinstance(name := each.get("Properties", {}).get(NAMED.get(each["Type"], "")), str)
+    }
 
 
 def deploy(

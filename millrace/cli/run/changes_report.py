@@ -152,8 +152,8 @@ def change_lines(changes: DeploymentChanges) -> list[str]:
     if changes.order.first:
         first = " ".join(changes.order.first)
         lines += [
-            "two steps, because CloudFormation keeps what a deployed stack imports:",
-            f"  1. {first}, which no longer import it (by hand: `cdk deploy {first} --exclusively`)",
+            "two steps, because CloudFormation keeps what a deployed stack imports, and a name has one owner:",
+            f"  1. {first}, which no longer import or have it (by hand: `cdk deploy {first} --exclusively`)",
             "  2. all others",
         ]
     return lines

@@ -12,13 +12,14 @@ from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import read_stack_outputs, split_s3_url
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
+from millrace.lifecycle.changes.data_loss_refusals import data_loss_lines
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,
     StackChange,
     build_job_change,
     compare_templates,
     document_differences,
-    stream_names_in_templates,
+    source_names_in_templates,
 )
 from millrace.lifecycle.changes.permission_changes import DeployedPermissionKinds
 from millrace.lifecycle.changes.refused_updates import (
@@ -125,7 +126,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
         for earlier, document in gone.items()
         if document is not None and checkpoints_url(will) == checkpoints_url(document)
     }
-    sources = (stream_names_in_templates(old.values()), stream_names_in_templates(new.values()))
+    sources = (source_names_in_templates(old.values()), source_names_in_templates(new.values()))
     jobs = [
         JobChange(
             job, "drain", "remove", (f"is {heirs[job]} now" if job in heirs else "is no longer in the file",)
@@ -169,14 +170,15 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
                 job=job_of_stack(names, stack),
                 renamed_to=heirs.get(job_of_stack(names, stack) or ""),
                 protected=each.protected,
-                # The alarms of a numbered stack have names that another stack gets now.
-                first=stack in order.remove
-                or job_of_stack(names, stack) in gone
-                or stack.startswith(names.stack("observability-")),
+                first=stack in order.remove or job_of_stack(names, stack) in gone,
             )
             for stack, each in left.items()
         ),
-        refused=(*_output_writer_change_lines(aws, documents, started), *refused_change_lines(deployed, new)),
+        refused=(
+            *_output_writer_change_lines(aws, documents, started),
+            *refused_change_lines(deployed, new),
+            *data_loss_lines(names, old, new),
+        ),
         may_import=any(map(creates_lasting_resource, deployed.values(), new.values())),
         stages={
             stack: way for stack, was in deployed.items() if (way := successive_templates(was, new[stack]))

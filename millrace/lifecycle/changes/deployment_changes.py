@@ -17,7 +17,11 @@ from millrace.lifecycle.changes.permission_changes import (
 )
 from millrace.lifecycle.changes.refused_updates import Template, replaced_resources
 
-_STREAMS = {"AWS::Kinesis::Stream": "Name", "AWS::MSK::Topic": "TopicName"}
+_SOURCES = {
+    "AWS::Kinesis::Stream": "Name",
+    "AWS::Kinesis::StreamConsumer": "ConsumerName",
+    "AWS::MSK::Topic": "TopicName",
+}
 """Types of resources that jobs read, and the property with the name."""
 
 _DATA = {
@@ -103,7 +107,7 @@ def build_job_change(
     stack, document, document_url
         Deployed (``None``: does not exist) and new.
     sources
-        Names of the streams and topics that the environment owns, deployed and new.
+        Names of the streams, fan-out consumers and topics that the environment owns, deployed and new.
     continues
         For a new job, the deployed one whose checkpoints it has.
     """
@@ -120,8 +124,8 @@ def build_job_change(
         # Rules of the groups that it had may go before the new ones are in use.
         drain.append("its connections to the network change, below a run that has the old ones")
     drain += [
-        f"stream {name} goes"
-        for name in sorted(_stream_names_in_launch_document(document[0]) & sources[0] - sources[1])
+        f"source {name} goes"
+        for name in sorted(_source_names_in_launch_document(document[0]) & sources[0] - sources[1])
     ]
     restart = []
     if document_url[0] != document_url[1]:
@@ -148,12 +152,12 @@ def resource_title(logical: str, resource: Mapping[str, Any]) -> str:
     return f"{resource['Type']} {value if isinstance(value, str) else logical}"
 
 
-def stream_names_in_templates(templates: Iterable[Template | None]) -> frozenset[str]:
-    """Return the names of the streams and topics in templates."""
+def source_names_in_templates(templates: Iterable[Template | None]) -> frozenset[str]:
+    """Return the names of the streams, fan-out consumers and topics in templates."""
     return frozenset(
         str(resource["Properties"][key])
         for template in templates
-        for kind, key in _STREAMS.items()
+        for kind, key in _SOURCES.items()
         for resource in resources_of_type(template or {}, kind).values()
         if key in resource.get("Properties", {})
     )
@@ -223,8 +227,8 @@ def resources_of_type(template: Template, kind: str) -> dict[str, Any]:
     }
 
 
-def _stream_names_in_launch_document(document: Mapping[str, Any]) -> frozenset[str]:
+def _source_names_in_launch_document(document: Mapping[str, Any]) -> frozenset[str]:
     sources = (
         route["source"] for query in document["settings"]["queries"] for route in query.get("routes", ())
     )
-    return frozenset(str(source.get("stream") or source.get("topic")) for source in sources)
+    return frozenset(str(source.get(key)) for source in sources for key in ("stream", "consumer", "topic"))

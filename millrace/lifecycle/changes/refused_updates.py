@@ -207,6 +207,28 @@ def _name_conflict_lines(stack: str, before: Mapping[str, Any], after: Mapping[s
             )
 
 
+def names_moving_between_stacks(
+    old: Mapping[str, Template | None], new: Mapping[str, Template]
+) -> set[tuple[str, str]]:
+    """Return the stack that has a name of a resource and the one that is to create it, where they are two.
+
+    CloudFormation creates a resource only when no other stack has one of its name any more.
+    """
+    holders = {
+        (resource["Type"], name): stack
+        for stack, template in old.items()
+        for resource in _resources_of_template(template).values()
+        for name in names_given_by_template(resource)
+    }
+    return {
+        (holder, stack)
+        for stack, template in new.items()
+        for resource in template.get("Resources", {}).values()
+        for name in names_given_by_template(resource)
+        if (holder := holders.get((resource["Type"], name), stack)) != stack
+    }
+
+
 def creates_lasting_resource(old: Template | None, new: Template) -> bool:
     """Tell whether an update creates a resource with a name of its own that outlives its stack."""
     created = (

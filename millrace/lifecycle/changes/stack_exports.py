@@ -1,6 +1,6 @@
-"""Exports that a deployment removes or changes while a deployed stack imports them, and a possible order.
+"""Order of stacks, for exports that a deployment removes or changes while they are imported, and for names that move.
 
-CloudFormation refuses both, and CDK deploys producers first. Pure functions over templates, except for
+CloudFormation refuses an update that takes such an export away, and a resource whose name another stack still has. Pure functions over templates, except for
 :func:`importing_stacks`, which calls AWS.
 """
 
@@ -14,6 +14,7 @@ from millrace.lifecycle.account.outputs_and_launch_documents import ignoring_not
 from millrace.lifecycle.changes.refused_updates import (
     Template,
     intrinsic_arguments,
+    names_moving_between_stacks,
     referenced_logical_ids,
     replaced_resources,
 )
@@ -26,7 +27,8 @@ class StackOrder:
     Attributes
     ----------
     first
-        Stacks to deploy by themselves before all others: after that they no longer import what is removed.
+        Stacks to deploy by themselves before all others: after that they no longer import what is removed, nor have the name of
+        a resource that another stack creates.
     remove
         Stacks to remove before all others are deployed, for the same reason.
     refused
@@ -58,9 +60,13 @@ def stack_order(
     standing = {stack: template for stack, template in deployed.items() if template is not None}
     exported = {name for template in standing.values() for name in export_values(template)}
     gone = {name for stack in new for name in changed_exports(standing.get(stack), new[stack])}
-    ways = {"first": set[str](), "destroy": set[str](), "remove": set[str](), "keep": set[str]()}
+    moves = names_moving_between_stacks(standing, new)
+    # One that also takes names comes after those that give them: CDK's order by dependencies.
+    givers = {giver for giver, _ in moves} - {taker for _, taker in moves}
+    ways: dict[str, set[str]] = {each: set() for each in ("first", "destroy", "remove", "keep", "alone")}
     for stack, template in standing.items():
-        if not imported_export_names(template) & gone:
+        blocked = imported_export_names(template) & gone
+        if not blocked and stack not in givers:
             continue
         will = new.get(stack)
         if stack in removed:
@@ -71,8 +77,10 @@ def stack_order(
             and imported_export_names(will) <= exported
         ):
             ways["first"].add(stack)
-        else:
+        elif blocked:
             ways["keep" if stack in lasting else "destroy"].add(stack)
+        else:
+            ways["alone"].add(stack)
     return StackOrder(
         first=tuple(sorted(ways["first"])),
         remove=tuple(sorted(ways["remove"])),
@@ -85,6 +93,16 @@ def stack_order(
             *(
                 f"{stack} depends on what this change removes or replaces; run `{_destroy_command(stack, new)}` first, then deploy"
                 for stack in sorted(ways["destroy"])
+            ),
+            *(
+                f"{stack} has names that another stack takes over, and needs what this change adds elsewhere; deploy one of "
+                "the two by itself first"
+                for stack in sorted(ways["alone"])
+            ),
+            *(
+                f"{giver} and {taker} exchange alarms; run `{_destroy_command(taker, new)}` first, then deploy"
+                for giver, taker in sorted(moves)
+                if giver < taker and (taker, giver) in moves
             ),
         ),
     )

@@ -12,7 +12,6 @@ from millrace.config.network_storage_governance_observability import Bucket
 from millrace.config.sources.kinesis import KinesisStream
 from millrace.lifecycle.aws_error_messages import CDK_QUALIFIER
 from millrace.lifecycle.preflight import quotas as preflight_quotas
-from millrace.lifecycle.preflight.quotas import count_open_shards
 from millrace.lifecycle.preflight.run_preflight_checks import (
     ABSENT,
     Check,
@@ -31,6 +30,9 @@ _VPC_CONDITIONS = ("aws:SourceVpc", "aws:VpcSourceIp")
 """Beginnings of the condition keys that a request from outside of a VPC lacks (IAM user guide, "Global condition context keys")."""
 
 _BUCKETS: tuple[Bucket, ...] = ("lake", "checkpoints", "event-logs", "dead-letters", "access-logs")
+
+_DATA_CLASSES: Mapping[Bucket, str] = {"event-logs": "logs"}
+"""By bucket, the key that encrypts it, if it is not that of data."""
 
 
 def check_cdk_bootstrap_version(account: PreflightAccount) -> Iterator[PreflightRow]:
@@ -59,16 +61,20 @@ def check_bootstrap_key_is_in_file(account: PreflightAccount) -> Iterator[Prefli
     names = account.aws.names
     governance = names.environment.governance
     bucket = f"cdk-{governance.qualifier or CDK_QUALIFIER}-assets-{names.account}-{names.environment.region}"
+    key = _key_of_bucket(account, bucket)
+    own = key is not None and "alias/aws/" not in key and key != governance.bootstrap_key
+    remedy = f"write governance: {{bootstrap_key: {key}}}, or jobs cannot read their files"
+    wrong = f"{bucket} is encrypted with {key}" if own else ""
+    yield row_of_check("bootstrap key", wrong, key or "AWS's own", remedy)
+
+
+def _key_of_bucket(account: PreflightAccount, bucket: str) -> str | None:
+    """Return the ARN of a bucket's key, which the bucket may name by its id alone; None for S3's own."""
     rules = account.client("s3").get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]
     applied = [rule.get("ApplyServerSideEncryptionByDefault", {}) for rule in rules["Rules"]]
     key = next((each["KMSMasterKeyID"] for each in applied if "KMSMasterKeyID" in each), None)
-    # A bucket may name its key by id alone.
-    alias = (governance.bootstrap_key or "").rpartition("/")[2]
-    own = key is not None and "alias/aws/" not in key and key.rpartition("/")[2] != alias
-    arn = key if str(key).startswith("arn:") else names.arn("kms", f"key/{key}")
-    remedy = f"write governance: {{bootstrap_key: {arn}}}, or jobs cannot read their files"
-    wrong = f"{bucket} is encrypted with {key}" if own else ""
-    yield row_of_check("bootstrap key", wrong, key or "AWS's own", remedy)
+    known = key is None or "alias/" in key or key.startswith("arn:")
+    return key if known else account.aws.names.arn("kms", f"key/{key}")
 
 
 def check_stack_states(account: PreflightAccount) -> Iterator[PreflightRow]:
@@ -209,7 +215,9 @@ def check_bucket_names(account: PreflightAccount) -> Iterator[PreflightRow]:
             yield (
                 PreflightRow(subject, "ok", "exists")
                 if kind in existing
-                else _warning_row_of_name_without_stack(subject)
+                else _row_of_name_without_stack(
+                    account, subject, _DATA_CLASSES.get(kind, "data"), _key_of_bucket(account, name)
+                )
             )
 
 
@@ -222,12 +230,14 @@ def check_stream_names(account: PreflightAccount) -> Iterator[PreflightRow]:
         if stream.existing is None and account.has_stack("streams"):
             continue
         full = names.stream(name)
-        shards = count_open_shards(account, full)
+        summary = account.answer_if_exists("kinesis", "describe_stream_summary", StreamName=full)
+        result = {} if summary is None else summary["StreamDescriptionSummary"]
+        shards = result.get("OpenShardCount")
         if stream.existing is None:
             yield (
                 PreflightRow(f"stream {full}", "ok", "free")
                 if shards is None
-                else _warning_row_of_name_without_stack(f"stream {full}")
+                else _row_of_name_without_stack(account, f"stream {full}", "streams", result.get("KeyId"))
             )
         elif shards is None:
             yield PreflightRow(f"stream {full}", "failed", "no such stream", f"write streams.{name}.existing")
@@ -240,17 +250,34 @@ def check_stream_names(account: PreflightAccount) -> Iterator[PreflightRow]:
             yield PreflightRow(f"stream {full}", "ok", f"exists, {shards} open shards")
 
 
-def _warning_row_of_name_without_stack(subject: str) -> PreflightRow:
+def _row_of_name_without_stack(
+    account: PreflightAccount, subject: str, data_class: str, key: str | None
+) -> PreflightRow:
+    """Return the row of what a removed stack left: it keeps its key, as CloudFormation imports no key."""
+    if key not in (None, getattr(account.aws.names.environment.storage.keys, data_class)):
+        text = f"it exists under {key}, which the jobs of this deployment may not use"
+        return PreflightRow(subject, "failed", text, f"write storage.keys.{data_class}: {key}, or delete it")
     text = "it exists, and no stack has it: the deployment imports it"
     return PreflightRow(
         subject, "warning", text, "delete it first if it is not of an earlier deployment of this environment"
     )
 
 
-def check_existing_clusters(account: PreflightAccount) -> Iterator[PreflightRow]:
-    """Check that existing MSK clusters are there and active."""
-    for name, cluster in account.aws.names.environment.kafka.items():
-        if not isinstance(cluster, MskCluster) or cluster.existing is None:
+def check_clusters(account: PreflightAccount) -> Iterator[PreflightRow]:
+    """Check that existing MSK clusters are there and active, and that the names of new ones are free."""
+    names = account.aws.names
+    clusters = {n: c for n, c in names.environment.kafka.items() if isinstance(c, MskCluster)}
+    if not account.has_stack("kafka") and any(each.existing is None for each in clusters.values()):
+        listed = account.list_items("kafka", "list_clusters_v2", "ClusterInfoList")
+        arns = {each["ClusterName"]: each["ClusterArn"] for each in listed}
+        for name, cluster in clusters.items():
+            if cluster.existing is None:
+                arn = arns.get(names.cluster(name))
+                wrong = "" if arn is None else "its name is in use, and CloudFormation imports no cluster"
+                remedy = f"write kafka.{name}.existing: {arn} and existing: true for its topics, or delete it"
+                yield row_of_check(f"cluster {name}", wrong, "free", remedy)
+    for name, cluster in clusters.items():
+        if cluster.existing is None:
             continue
         result = account.answer_if_exists("kafka", "describe_cluster_v2", ClusterArn=cluster.existing)
         state = "no such cluster" if result is None else result["ClusterInfo"]["State"]
@@ -313,7 +340,7 @@ CHECKS: Mapping[str, Check] = {
     "buckets": check_bucket_names,
     "VPC conditions": check_policies_that_require_vpc,
     "streams": check_stream_names,
-    "clusters": check_existing_clusters,
+    "clusters": check_clusters,
     "Lake Formation": check_may_grant_in_lake_formation,
 }
 """By the subject that is shown if the question could not be asked."""

@@ -15,6 +15,7 @@ from millrace.lifecycle.preflight import account_checks as preflight_account
 from millrace.lifecycle.preflight import policies_state_machines_drift as preflight_templates
 from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount, run_all_checks
 from millrace.sizing import plan
+from tests.unit.lifecycle import preflight_answers
 from tests.unit.lifecycle.preflight_answers import (
     ACCOUNT,
     CHECKS,
@@ -300,6 +301,45 @@ def test_names_that_exist_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     result, _ = rows({"HeadBucket": {}, "DescribeStreamSummary": summary}, NEW, tmp_path, monkeypatch)
     shown = {name for name, each in result.items() if each.verdict == "warning"}
     assert {"stream shop-prod-orders", f"bucket shop-prod-checkpoints-{ACCOUNT}-us-east-1"} <= shown
+
+
+def test_what_stayed_under_a_key_that_no_stack_has_is_imported_with_that_key_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CloudFormation imports no key, so jobs would get the right to a new one."""
+    key = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/{OWN_KEY}"
+    summary = GOOD["DescribeStreamSummary"]({"StreamName": "acme-clicks"})["StreamDescriptionSummary"]
+    given = {
+        "HeadBucket": {},
+        "DescribeStreamSummary": {"StreamDescriptionSummary": {**summary, "KeyId": key}},
+        **encrypted(OWN_KEY),
+    }
+    buckets = {"checkpoints": "data", "dead-letters": "data", "event-logs": "logs"}
+    subjects = {f"bucket shop-prod-{kind}-{ACCOUNT}-us-east-1": each for kind, each in buckets.items()}
+    subjects["stream shop-prod-orders"] = "streams"
+    result, _ = rows(given, NEW, tmp_path, monkeypatch)
+    for subject, data_class in subjects.items():
+        assert result[subject].verdict == "failed"
+        assert f"write storage.keys.{data_class}: {key}" in result[subject].remedy
+    named = ", ".join(f"{each}: '{key}'" for each in ("data", "logs", "streams"))
+    with_keys = ENVIRONMENT.replace("lake: acme-lake}}", f"lake: acme-lake}}}}, keys: {{{{{named}}}}}")
+    monkeypatch.setattr(preflight_answers, "ENVIRONMENT", with_keys)
+    result, _ = rows(given, NEW, tmp_path, monkeypatch)
+    assert {result[subject].verdict for subject in subjects} == {"warning"}
+
+
+def test_a_cluster_that_stayed_is_declared_and_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arn = f"arn:aws:kafka:us-east-1:{ACCOUNT}:cluster/shop-prod-own/1234abcd-12ab-34cd-56ef-1234567890ab-2"
+    clusters = {"ListClustersV2": {"ClusterInfoList": [{"ClusterName": "shop-prod-own", "ClusterArn": arn}]}}
+    result, _ = rows(clusters, NEW, tmp_path, monkeypatch)
+    assert result["cluster own"].verdict == "failed"
+    assert f"write kafka.own.existing: {arn}" in result["cluster own"].remedy
+    deployed = [{**STACK, "StackName": "shop-prod-kafka", "StackStatus": "CREATE_COMPLETE"}]
+    result, _ = rows({**clusters, "ListStacks": {"StackSummaries": deployed}}, NEW, tmp_path, monkeypatch)
+    assert "cluster own" not in result
+    assert rows({}, NEW, tmp_path, monkeypatch)[0]["cluster own"].verdict == "ok"
 
 
 def test_a_quota_that_nobody_raised_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

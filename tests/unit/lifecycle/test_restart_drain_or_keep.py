@@ -9,7 +9,7 @@ from millrace.lifecycle.changes.deployment_changes import (
     build_job_change,
     compare_templates,
     document_differences,
-    stream_names_in_templates,
+    source_names_in_templates,
 )
 
 APPLICATION = {
@@ -100,9 +100,18 @@ def test_a_replaced_application_is_drained_first() -> None:
 def test_a_stream_that_goes_drains_its_readers_only() -> None:
     gone = (STREAMS, frozenset({"p-other"}))
     result = change(template(Job=GLUE), template(Job=GLUE), sources=gone)
-    assert (result.before, result.after, result.why) == ("drain", "restart", ("stream p-clicks goes",))
+    assert (result.before, result.after, result.why) == ("drain", "restart", ("source p-clicks goes",))
     other = (STREAMS, frozenset({"p-clicks"}))
     assert change(template(Job=GLUE), template(Job=GLUE), sources=other).before == "leave"
+
+
+def test_a_fan_out_consumer_that_goes_drains_its_reader() -> None:
+    reading = copy.deepcopy(DOCUMENT)
+    reading["settings"]["queries"][0]["routes"][0]["source"]["consumer"] = "p-orders-land"
+    consumer = {"Type": "AWS::Kinesis::StreamConsumer", "Properties": {"ConsumerName": "p-orders-land"}}
+    sources = (source_names_in_templates([template(C=consumer)]), frozenset[str]())
+    result = change(template(Job=GLUE), template(Job=GLUE), document=(reading, DOCUMENT), sources=sources)
+    assert (result.before, result.why[0]) == ("drain", "source p-orders-land goes")
 
 
 def test_new_code_restarts_after_the_deployment() -> None:
@@ -113,7 +122,7 @@ def test_new_code_restarts_after_the_deployment() -> None:
 def test_streams_and_topics_are_found_by_name() -> None:
     clicks = template(A={"Type": "AWS::Kinesis::Stream", "Properties": {"Name": "p-clicks"}}, C=GLUE)
     flights = template(B={"Type": "AWS::MSK::Topic", "Properties": {"TopicName": "flights"}})
-    assert stream_names_in_templates([clicks, flights, None]) == {"p-clicks", "flights"}
+    assert source_names_in_templates([clicks, flights, None]) == {"p-clicks", "flights"}
 
 
 def test_numbers_are_told_by_path() -> None:
