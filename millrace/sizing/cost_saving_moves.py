@@ -213,7 +213,12 @@ def _possible_changes(environment: Environment, now: Plan) -> Iterator[_Change]:
             zone += "; a network that is deployed keeps its zones"
             yield _Change(("network", "availability_zones"), 2, zone)
         if network.egress != "cheapest":
-            yield _Change(("network", "egress"), "cheapest", f"{network.egress} as pinned")
+            lost = (
+                "a network without a route to the internet"
+                if network.egress == "endpoints"
+                else "NAT gateways as pinned"
+            )
+            yield _Change(("network", "egress"), "cheapest", lost)
 
 
 def _changes_of_stream(environment: Environment, name: str, stream: Any) -> Iterator[_Change]:
