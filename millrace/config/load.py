@@ -49,6 +49,9 @@ _SECTIONS = (
 )
 """Keys whose values are mappings: each is read by itself where the file has mistakes."""
 
+_STAND_IN = "stand_in_"
+"""Begin of a table's name that a file lacks."""
+
 _STAND_INS: dict[str | int, Any] = {
     "clients": ["10.0.0.0/8"],
     "records_per_second": 1,
@@ -56,7 +59,7 @@ _STAND_INS: dict[str | int, Any] = {
     "traffic": {"records_per_second": 1, "record_size": "1KiB"},
     "records_per_second_per_core": 1,
     "rate": {"records_per_second_per_core": 1},
-    "table": "stand_in_{place}",
+    "table": f"{_STAND_IN}{{place}}",
 }
 """Replacements for broken values that no check reads, so that the rest of their section is checked."""
 
@@ -146,12 +149,17 @@ def load(
     environment, wrong = _environment_or_findings(plain, tree)
     findings += wrong
     findings += _shared_resource_findings(file, plain, root)
-    checked = _environment_of_valid_parts(plain) if environment is None else environment
+    removed: list[Path] = []
+    checked = _environment_of_valid_parts(plain, removed) if environment is None else environment
+    known = {name for path in removed for name in _names_in(path[-1:], _value_at(plain, *path))}
     later = checks.run_checks(
         checked, _declared_names(plain, "streams"), _declared_names(plain, "kafka"), root
     )
-    findings += _without_consequential_findings(later, findings)
-    if checked.account is not None:
+    findings += _without_consequential_findings(later, findings, known)
+    other_accounts_are_known = not any(
+        each.path in (("governance",), ("governance", "other_accounts")) for each in findings
+    )
+    if checked.account is not None and other_accounts_are_known:
         foreign = foreign_accounts_and_hosts.foreign_account_findings(
             tree, checked.account, checked.governance.other_accounts
         )
@@ -328,12 +336,12 @@ def _hint_for_finding(finding: Finding) -> str | None:
     return "`millrace plan` takes the cheaper one" if of_engine else finding.hint
 
 
-def _environment_of_valid_parts(plain: dict[str, Any]) -> Environment:
-    """Return an environment of the valid parts of a file, for the checks."""
+def _environment_of_valid_parts(plain: dict[str, Any], removed: list[Path]) -> Environment:
+    """Return an environment of the valid parts of a file, for the checks; add the paths of the other parts to ``removed``."""
     sections = {
         key: None
         if key == "history" and key not in plain
-        else _read_without_broken_parts(Environment.model_fields[key].annotation, plain.get(key, {}))
+        else _read_without_broken_parts(key, plain.get(key, {}), removed)
         for key in _SECTIONS
     }
     texts = {key: plain[key] for key in ("project", "region", "account") if isinstance(plain.get(key), str)}
@@ -346,12 +354,12 @@ def _declared_names(plain: dict[str, Any], section: str) -> Set[str]:
     return members.keys() if isinstance(members, dict) else frozenset()
 
 
-def _read_without_broken_parts(kind: Any, data: Any) -> Any:
+def _read_without_broken_parts(section: str, data: Any, removed: list[Path]) -> Any:
     """Read a section without its broken parts: a broken value is removed, then everything that needs it.
 
     The rest is only checked, never planned or deployed.
     """
-    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    adapter, kind = _section_adapter(section), Environment.model_fields[section].annotation
     if not isinstance(data, dict):
         data = {}
     data = json.loads(json.dumps(data))
@@ -369,11 +377,23 @@ def _read_without_broken_parts(kind: Any, data: Any) -> Any:
                         made = made.format(place=re.sub(r"\W", "_", "_".join(map(str, path))))
                     holder[path[-1]] = made
                 else:
-                    _remove_key(data, path[:-1] if each["type"] == "missing" else path)
+                    path = path[:-1] if each["type"] == "missing" else path
+                    removed.append((section, *path))
+                    _remove_key(data, path)
         if json.dumps(data) == text:
             if not data:
                 return None  # a section that cannot exist without the missing key
             data = {}
+
+
+def _names_in(key: Path, part: Any) -> Iterator[str]:
+    """Yield the names that a part of a file declares, its own among them: keys of members, and names of tables."""
+    yield from map(str, key)
+    if isinstance(part, dict):
+        for name, value in part.items():
+            yield from _names_in((name,), value)
+    elif key in (("table",), ("dead_letters",)):
+        yield str(part)
 
 
 def _remove_key(data: Any, path: Path) -> None:
@@ -398,9 +418,24 @@ def _value_at(data: Any, *path: str | int) -> Any:
     return data
 
 
-def _without_consequential_findings(later: Iterator[Finding], earlier: list[Finding]) -> Iterator[Finding]:
-    """Drop findings that only follow from a mistake that is reported already."""
+def _without_consequential_findings(
+    later: Iterator[Finding], earlier: list[Finding], known: Set[str] = frozenset()
+) -> Iterator[Finding]:
+    """Drop findings that only follow from a mistake that is reported already.
+
+    Parameters
+    ----------
+    known
+        Names of parts that are themselves broken, so that what refers to them is not told that they are missing.
+    """
     reported = {finding.path for finding in earlier if finding.value != MISSING or len(finding.path) > 1}
     for finding in later:
-        if not any(finding.path[: len(path)] == path for path in reported):
+        is_known = finding.value in known or _STAND_IN in finding.allowed
+        if not is_known and not any(_follows(finding, path) for path in reported):
             yield finding
+
+
+def _follows(finding: Finding, path: Path) -> bool:
+    """Return whether a finding is at or below a path, or is of a key beside it that needs it."""
+    below, beside = finding.path[: len(path)] == path, finding.path[:-1] == path[:-1]
+    return below or (beside and str(path[-1]) in finding.allowed.split())

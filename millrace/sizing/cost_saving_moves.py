@@ -17,12 +17,14 @@ from millrace.config.document.problems import ConfigurationError, Path, dotted_p
 from millrace.config.document.yaml_tree import Tree
 from millrace.config.engines import KINDS, Job
 from millrace.config.engines.emr import EmrJob, EmrWorker
+from millrace.config.formats.change_format_base import ChangeFormat
 from millrace.config.job_networks import (
     reason_job_requires_vpc,
     reason_job_runs_in_vpc,
     reasons_for_vpc_by_part,
 )
 from millrace.config.model import Environment, KinesisStream, MskCluster
+from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.plan_model import Plan
 from millrace.sizing.planning import plan, total_cost
@@ -211,7 +213,12 @@ def _possible_changes(environment: Environment, now: Plan) -> Iterator[_Change]:
             zone += "; a network that is deployed keeps its zones"
             yield _Change(("network", "availability_zones"), 2, zone)
         if network.egress != "cheapest":
-            yield _Change(("network", "egress"), "cheapest", f"{network.egress} as pinned")
+            lost = (
+                "a network without a route to the internet"
+                if network.egress == "endpoints"
+                else "NAT gateways as pinned"
+            )
+            yield _Change(("network", "egress"), "cheapest", lost)
 
 
 def _changes_of_stream(environment: Environment, name: str, stream: Any) -> Iterator[_Change]:
@@ -230,10 +237,16 @@ def _changes_of_stream(environment: Environment, name: str, stream: Any) -> Iter
     if stream.retention > _DAY:
         lost = f"a replay of records that are older than a day; {format_duration(stream.retention)} now"
         yield _Change((*path, "retention"), "24h", lost, _DAY)
-    if isinstance(stream, KinesisStream) and stream.aggregate is None:
+    # Neither DMS nor Debezium fills aggregates, nor do our sinks (a check of the file).
+    changes = any(
+        reading.source == name and isinstance(reading.format, ChangeFormat)
+        for _, _, query in environment.queries
+        for reading in query.stream_readings_by_place.values()
+    )
+    if isinstance(stream, KinesisStream) and stream.aggregate is None and not changes:
         lost = (
-            "records put one by one: every producer has to fill aggregates with the Kinesis Producer Library, which wait for each other; "
-            "two of a key in an aggregate have no order"
+            "records put one by one: every producer has to fill aggregates with the Kinesis Producer Library, which wait for each other, "
+            "and every other reader has to split them; two of a key in an aggregate have no order"
         )
         yield _Change((*path, "aggregate"), "24KiB", lost, _AGGREGATE)
     if getattr(stream, "shard_level_metrics", False):
@@ -278,7 +291,10 @@ def _changes_of_job(name: str, job: Job) -> Iterator[_Change]:
         yield _Change((*path, "architecture"), "arm64", lost)
     for engine in KINDS.keys() - {job.engine}:
         yield _Change((*path, "engine"), engine, measured)
-    if job.run in (None, "continuous") and not job.has_bounded_runs and job.latency >= _IN_TURNS:
+    # A run writes all that waited at once: far more than the peak for which such a stream is sized.
+    writes_stream = any(isinstance(sink, StreamSink) for sink in job.sinks)
+    in_turns = job.run not in (None, "continuous") or job.has_bounded_runs
+    if not in_turns and not writes_stream and job.latency >= _IN_TURNS:
         lost = (
             f"records at once: runs start in turns, take up to {service_limits()['bounded.start_seconds'] / 60:g} min to start (assumed), and "
             "are taken to be billed by the second"

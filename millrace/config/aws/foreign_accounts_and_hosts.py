@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 from urllib.parse import unquote
 
 from millrace.config.document.problems import Finding, Path, dotted_path
@@ -20,6 +21,11 @@ _ACCOUNT_KEY = re.compile(r"(?i)(^|[._-])(glue\.id|account([._-]?id)?|catalog[._
 _HOST = re.compile(r"://|^[\w-]+(\.[\w-]+)+:\d{1,5}\b")
 _HOSTS = re.compile(r"(?:(?<!s3)://|^|,)([\w-]+(?:\.[\w-]+)*\.[A-Za-z][\w-]*)(?=[:/?,]|$)")
 """Names in a URL or a list of servers; an address needs no resolution."""
+
+_INSIDE = re.compile(
+    r"\.(internal|local)$|(^|\.)private\.|^(?!search-|.*-public\.).*\.(amazonaws\.com(\.cn)?|api\.aws)$"
+)
+"""Names that resolve to addresses of a VPC or reach AWS by endpoints; MSK's public brokers and public OpenSearch domains do neither."""
 
 _NAMING = re.compile(r"(^|_)(account|accounts|url|host|endpoint|bootstrap|secret)$")
 
@@ -64,8 +70,18 @@ def describe_inherited_accounts_and_hosts(tree: Tree) -> list[str]:
 
 def hosts_of_urls_and_servers(tree: Tree) -> list[str]:
     """Return the hosts of URLs and server lists in the file, sorted."""
-    values = [value for _, value in tree.leaves() if isinstance(value, str) and _HOST.search(value)]
-    return sorted({host.lower() for value in values for host in _HOSTS.findall(value)})
+    return _hosts(value for _, value in tree.leaves())
+
+
+def hosts_on_internet(*trees: Tree | None) -> list[str]:
+    """Return the hosts in sections of the file that are taken to be on the internet, by their names; an address is taken to be inside."""
+    values = (value for tree in trees if tree is not None for _, value in tree.leaves())
+    return [host for host in _hosts(values) if not _INSIDE.search(host)]
+
+
+def _hosts(values: Iterable[Any]) -> list[str]:
+    urls_and_servers = (value for value in values if isinstance(value, str) and _HOST.search(value))
+    return sorted({host.lower() for value in urls_and_servers for host in _HOSTS.findall(value)})
 
 
 def _may_be_foreign_name(path: Path, value: str) -> bool:

@@ -98,6 +98,8 @@ def check_read_routes_exist(
         routed = next(
             (each for each in reversed(landing.get(table, [])) if isinstance(each, RouteQuery)), None
         )
+        if table not in landing:
+            continue  # reported as the source
         if route is not None and routed is None:
             yield Finding((*here, "route"), route, f"nothing: {table} is a table without routes")
         elif route is not None and routed is not None and route not in routed.routes:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.base import Slug
-from millrace.config.document.problems import Finding
+from millrace.config.document.problems import Finding, dotted_path
 from millrace.config.sinks.base import SinkContext, SinkUse
 from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.sources.kinesis import MIB, KinesisStream
@@ -21,6 +21,7 @@ class KinesisSink(StreamSink):
 
     in_python = True
     is_public = True
+    services = KinesisStream.services
     keeps = "records cannot be taken back: what is read again is written again, under the same identities"
     stream_kind, label, named_by = KinesisStream, "Kinesis stream", "stream"
 
@@ -28,12 +29,19 @@ class KinesisSink(StreamSink):
     stream: Slug = Field(description="A Kinesis stream among the environment's streams.", examples=["alerts"])
 
     def check_stream(self, stream: KinesisStream, use: SinkUse) -> Iterator[Finding]:
-        """Check that the stream is in this account and can take the largest record."""
+        """Check that the stream is in this account, takes single records, and can take the largest one."""
         if stream.read_role is not None:
             yield Finding(
                 (*use.path, "stream"),
                 self.stream,
                 "a stream of this account: read_role allows reading a stream of another account, not writing it",
+            )
+        if stream.aggregate is not None:
+            writer = dotted_path(use.path)
+            yield Finding(
+                ("streams", self.stream, "aggregate"),
+                f"{int(stream.aggregate)}B",
+                f"nothing, as {writer} writes the stream: it puts each row as a record",
             )
         yield from self.check_largest_row_fits(
             stream.max_record_size or MIB,

@@ -27,13 +27,14 @@ _ENDPOINT = (
 class OpenSearchSink(SinkConfig):
     """An index of an OpenSearch domain, with the identity as the document's id."""
 
+    named_by = "index"
     in_python = True
     not_in_sandbox = "LocalStack fetches its OpenSearch from the internet at the first call"
 
     kind: Literal["opensearch"]
     domain: DomainArn = Field(
         description="ARN of the domain, which must exist.",
-        examples=["arn:aws:es:us-east-1:111122223333:domain/search"],
+        examples=["arn:aws:es:us-east-1:111122223333:domain/shop"],
     )
     endpoint: str = Field(
         pattern=r"^https://[A-Za-z0-9.-]+(:\d{1,5})?$",
@@ -49,7 +50,7 @@ class OpenSearchSink(SinkConfig):
     @property
     def target_key_and_name(self) -> tuple[str, str]:
         """Key ``index``, and endpoint with index."""
-        return "index", f"{self.endpoint}/{self.index}"
+        return self.named_by, f"{self.endpoint}/{self.index}"
 
     def check(self, use: SinkUse) -> Iterator[Finding]:
         """Compare the endpoint with the domain, if AWS named the endpoint."""

@@ -102,7 +102,7 @@ class KinesisStream(StreamConfig):
     aggregate: Size | None = Field(
         default=None,
         description="Size to which producers fill aggregates of records with the Kinesis Producer Library, such as 24KiB; left out, "
-        "they put each record by itself. Only for jobs of Glue.",
+        "they put each record by itself. Only for jobs of Glue, and not for a stream that a sink writes.",
     )
     existing: (
         Annotated[

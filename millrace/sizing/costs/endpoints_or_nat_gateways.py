@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Literal
 
-from millrace.config.aws.foreign_accounts_and_hosts import hosts_of_urls_and_servers
+from millrace.config.aws.foreign_accounts_and_hosts import hosts_of_urls_and_servers, hosts_on_internet
 from millrace.config.job_networks import reason_job_runs_in_vpc, reasons_for_vpc_by_part
 from millrace.config.kafka.login import secret_and_key_arns_of_login
 from millrace.config.model import Environment, Job, MskCluster, Stream
-from millrace.sizing.cost import GB, HOURS, SECONDS, cost_item, quantity_by_tier
+from millrace.sizing.cost import HOURS, cost_item, quantity_by_tier
 from millrace.sizing.plan_model import CostItem, Figure, FigureInput, NetworkPlan, pinned_figure
 from millrace.sizing.prices_and_limits import PriceTable
-from millrace.sizing.readable_numbers import count
+from millrace.sizing.readable_numbers import count, join_names
 
 Egress = Literal["endpoints", "nat"]
 
@@ -107,11 +107,18 @@ def network_plan_and_cost_items(
     zones, asked = environment.zone_count, environment.network.egress
     costs = _cost_items_by_egress(environment, called, prices)
     usd = {way: sum(line.usd for line in cost) for way, cost in costs.items()}
-    chosen = min(costs, key=usd.__getitem__) if asked == "cheapest" else asked
+    tree = environment.value_locations.tree
+    outside = [] if tree is None else hosts_on_internet(tree.child("kafka"), tree.child("jobs"))
+    possible: tuple[Egress, ...] = ("nat",) if outside else ("endpoints", "nat")
+    chosen = min(possible, key=usd.__getitem__) if asked == "cheapest" else asked
     other: Egress = "nat" if chosen == "endpoints" else "endpoints"
+    unreached = {
+        "nat": f", without a route to {join_names(outside)} unless by peering or PrivateLink",
+        "endpoints": f"; {join_names(outside)} only by peering or PrivateLink",
+    }[chosen] * bool(outside)
     why = (
         f"{_NAMES[chosen]} ${usd[chosen]:,.0f} a month, {_NAMES[other]} ${usd[other]:,.0f}"
-        f" for {', '.join(called)} in {zones} zones"
+        f" for {', '.join(called)} in {zones} zones{unreached}"
     )
     figure: Figure[str] = Figure(
         chosen,
@@ -122,23 +129,33 @@ def network_plan_and_cost_items(
         inputs=lambda: (FigureInput("egress", asked, path=("network", "egress")),),
     )
     first, *rest = costs[chosen]
-    first = replace(first, why=f"{first.why}; {_NAMES[other]} would make it ${usd[other]:,.0f}")
+    first = replace(first, why=f"{first.why}; {_NAMES[other]} would make it ${usd[other]:,.0f}{unreached}")
     return NetworkPlan(figure, called, zones), (first, *rest)
 
 
-def _gb_read_monthly_and_is_assumed(environment: Environment) -> tuple[float, bool]:
-    """Return the GB a month that jobs read from services, and whether that is assumed; S3 traffic uses its gateway."""
-    read = [stream.traffic for stream in _streams_read_in_vpc(environment) if stream.services]
-    gigabytes = sum(t.records_per_second * t.record_size for t in read) * SECONDS / GB
-    return gigabytes, any(t.basis == "assumed" for t in read)
+def _gb_read_monthly_and_is_assumed(streams: Iterable[Stream]) -> tuple[float, bool]:
+    """Return the GB a month that queries in the VPC read from streams, and whether that is assumed."""
+    read = [stream.traffic for stream in streams]
+    return sum(each.monthly_gb for each in read), any(each.basis == "assumed" for each in read)
+
+
+def _clusters_on_internet(environment: Environment) -> list[str]:
+    """Return the Kafka clusters whose brokers are on the internet, by their names."""
+    tree = environment.value_locations.tree
+    return [name for name in environment.kafka if tree and hosts_on_internet(tree.at(("kafka", name)))]
 
 
 def _cost_items_by_egress(
     environment: Environment, called: tuple[str, ...], prices: PriceTable
 ) -> dict[Egress, tuple[CostItem, ...]]:
-    zones = environment.zone_count
-    volume, guess = _gb_read_monthly_and_is_assumed(environment)
-    data = f"{volume:,.0f} GB"
+    zones, read = environment.zone_count, _streams_read_in_vpc(environment)
+    far = _clusters_on_internet(environment)
+    # S3's traffic uses its gateway endpoint.
+    volume, guess = _gb_read_monthly_and_is_assumed(each for each in read if each.services)
+    brokers, _ = _gb_read_monthly_and_is_assumed(each for each in read if each.cluster_name in far)
+    data = f"{volume + brokers:,.0f} GB"
+    if brokers:
+        data += f", {brokers:,.0f} of them from {join_names(far)} on the internet; peering or PrivateLink would bypass the gateways"
     endpoints = f"{', '.join(called)} in {zones} zones"
     # One in each zone: the failure of a zone affects only its own gateway.
     gateways = f"{count(zones, 'gateway')}, one in each zone, for {HOURS} h"
@@ -161,7 +178,9 @@ def _cost_items_by_egress(
         ),
         "nat": (
             cost_item("NAT gateways", zones * HOURS, "network.nat_hour", prices, gateways, assumed=False),
-            cost_item("NAT data", volume, "network.nat_gb", prices, data, assumed=guess),
+            cost_item(
+                "NAT data", volume + brokers, "network.nat_gb", prices, data, assumed=guess or brokers > 0
+            ),
         ),
     }
 

@@ -24,7 +24,9 @@ from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.shared.html_pages import html_page
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.engines import KINDS
-from millrace.sizing import Plan, plan, total_cost
+from millrace.config.formats import KINDS as FORMATS
+from millrace.config.formats.change_format_base import ChangeFormat
+from millrace.sizing import Plan, cost_saving_moves, plan, total_cost
 from millrace.sizing.cost_saving_moves import (
     MOST,
     CostSavingMove,
@@ -298,3 +300,59 @@ jobs:
     moves = find_moves(environment, plan(environment), plan_keeps_all_slas)
     (zones,) = (each for each in moves if each.key == "network.availability_zones")
     assert ("copy" in zones.gives_up) == copies
+
+
+BUSY = SMALL.format(
+    streams="\n".join(STREAM.format(n=n).replace("second: 50", "second: 300") for n in (1, 2)),
+    jobs=JOB.format(n=1, latency="15m"),
+)
+WRITES = """\
+      send:
+        kind: derive
+        source: t1
+        sink: {kind: kinesis, stream: s2}
+        dead_letters: letters
+"""
+
+
+def keys_of_moves(tmp_path: Path, text: str) -> list[str]:
+    """The keys of all moves of a file that save something and keep every SLA."""
+    file = tmp_path / "busy.yaml"
+    file.write_text(text)
+    environment = load(file, ROOT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cost_saving_moves, "MOST", 100)
+        return [each.key for each in find_moves(environment, plan(environment), plan_keeps_all_slas)]
+
+
+def test_aggregates_and_bursts_are_not_offered_for_a_stream_that_a_sink_writes(tmp_path: Path) -> None:
+    """The sink puts each row as a record; a bounded run would put all that waited at once."""
+    alone, written = (keys_of_moves(tmp_path, text) for text in (BUSY, BUSY + WRITES))
+    assert {"streams.s1.aggregate", "streams.s2.aggregate", "jobs.j1.run"} <= {*alone}
+    assert "streams.s1.aggregate" in written
+    assert not {"streams.s2.aggregate", "jobs.j1.run"} & {*written}
+
+
+def test_aggregates_of_a_stream_that_a_sink_writes_are_refused_with_all_other_mistakes(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "busy.yaml"
+    aggregate = STREAM.format(n=2)[:-1] + ", aggregate: 24KiB, retention: 1h}"
+    file.write_text(
+        (BUSY + WRITES).replace(STREAM.format(n=2).replace("second: 50", "second: 300"), aggregate)
+    )
+    with pytest.raises(ConfigurationError) as refused:
+        load(file, ROOT)
+    assert {(each.key, each.value, each.line) for each in refused.value.problems} == {
+        ("streams.s2.aggregate", "24576B", 5),
+        ("streams.s2.retention", "1h", 5),
+    }
+    assert "jobs.j1.queries.send.sink writes the stream: it puts each row as a record" in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", [name for name, each in FORMATS.items() if issubclass(each, ChangeFormat)])
+def test_aggregates_are_not_offered_for_changes_of_a_database(tmp_path: Path, kind: str) -> None:
+    """DMS and Debezium put each change as a record."""
+    changes = keys_of_moves(tmp_path, BUSY.rstrip() + f"\n        format: {{kind: {kind}}}\n")
+    assert "streams.s1.aggregate" not in changes
+    assert "streams.s2.aggregate" in changes

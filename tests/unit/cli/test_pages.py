@@ -19,11 +19,12 @@ from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.shared.html_pages import POINTS, SCRIPTS, html_page, page_curve
-from millrace.config import environment_names, load
+from millrace.config import environment_names, load, sinks, sources
 from millrace.sizing import plan, total_cost
 from millrace.sizing.readable_numbers import count, dollars, duration_text, percent
 from tests.page_without_browser import drawn
 from tests.unit.cli.test_command_output import ROOT
+from tests.unit.config.test_sink_contract import examples
 
 NASTY = "<img src=x onerror=\"alert('1')\"></script>&{{SCRIPT}}"
 FOLDER = ROOT / "millrace" / "cli" / "shared" / "page"
@@ -293,3 +294,45 @@ def test_the_page_of_a_comparison_draws_what_is_printed_as_json(tmp_path: Path) 
         for text in (each["name"], each["price"], each["lacks"], *each["beyond"]):
             assert text in shown
     assert shown.count("unknown") >= sum(each["usd"] is None for each in ways)
+
+
+EACH_SOURCE = {
+    "kinesis": {"kind": "kinesis"},
+    "kafka": {"kind": "kafka", "cluster": "main", "existing": True, "partitions": 3},
+}
+"""A stream of each kind."""
+
+
+@pytest.mark.parametrize("kind", sinks.KINDS)
+def test_each_form_of_a_plan_shows_each_kind_of_source_and_sink(tmp_path: Path, kind: str) -> None:
+    assert EACH_SOURCE.keys() == sources.KINDS.keys(), "a new kind of source needs a stream here"
+    streams = {f"{each}-in": stream for each, stream in EACH_SOURCE.items()}
+    streams |= {"alerts": EACH_SOURCE["kinesis"], "totals": EACH_SOURCE["kafka"]}  # of the sinks' examples
+    traffic = {"records_per_second": 100, "record_size": "1KiB", "basis": "measured"}
+    common = {"schema": "pipelines/clicks/schemas/click.ddl"}
+    queries: dict[str, Any] = {
+        f"land-{each}": {"kind": "land", "source": f"{each}-in", "table": f"{each}_landed", **common}
+        for each in EACH_SOURCE
+    }
+    sink = examples(kind, required=True)
+    queries["send"] = {"kind": "direct", "source": "kafka-in", "sink": sink, "dead_letters": "late", **common}
+    rate = {"records_per_second_per_core": 5000, "batch_overhead": "2s", "basis": "measured"}
+    file, page = tmp_path / "each.yaml", tmp_path / "plan.html"
+    environment = {
+        "project": "shop",
+        "account": "111122223333",
+        "kafka": {"main": {"kind": "external", "bootstrap_servers": "broker.example.com:9092"}},
+        "streams": {name: {**stream, "traffic": traffic} for name, stream in streams.items()},
+        "jobs": {"all": {"engine": "glue", "latency": "5m", "rate": rate, "queries": queries}},
+    }
+    file.write_text(json.dumps(environment))
+    shown = [
+        CliRunner().invoke(app, ["plan", "--env", str(file), *form])
+        for form in ((), ("--json",), ("--html", str(page)))
+    ]
+    assert [each.exit_code for each in shown] == [0, 0, 0], [(each.exception, each.output) for each in shown]
+    target = sink[sinks.KINDS[kind].named_by]
+    boxes = json.loads(shown[1].stdout)["flow"]["boxes"]
+    box = next(each for each in boxes if each["name"].endswith(target))
+    assert box["lines"][0] in ("Iceberg table", kind) or box["kind"] == "stream"
+    assert target in drawn(page.read_text(encoding="utf-8"))

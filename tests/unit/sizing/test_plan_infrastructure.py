@@ -62,6 +62,74 @@ def test_the_way_out_is_what_policy_allows_and_costs_least(
         assert total_cost(found).value < total_cost(other).value
 
 
+BROKERS = """\
+project: outside
+network: {{egress: {egress}, availability_zones: 2}}
+kafka: {{cc: {{kind: external, bootstrap_servers: "{host}:9092"}}}}
+streams:
+  ee:
+    kind: kafka
+    cluster: cc
+    existing: true
+    partitions: 24
+    traffic: {{records_per_second: 12000, record_size: 800B, basis: measured}}
+  alerts: {{kind: kinesis, traffic: {{records_per_second: 10, record_size: 800B, basis: measured}}}}
+jobs:
+  ee:
+    engine: glue
+    latency: 3m
+    rate: {{records_per_second_per_core: 4000, batch_overhead: 3s, basis: measured}}
+    queries:
+      land-e: {{kind: land, source: ee, table: landed, schema: pipelines/clicks/schemas/click.ddl}}
+      send:
+        kind: direct
+        source: ee
+        schema: pipelines/clicks/schemas/click.ddl
+        sink: {{kind: kinesis, stream: alerts}}
+        dead_letters: letters
+"""
+PUBLIC = "pkc-1.us-east-1.aws.confluent.cloud"
+
+
+@pytest.mark.parametrize(
+    ("host", "gigabytes"),
+    [
+        (PUBLIC, 50_457.6),  # two queries of 12,000 x 800 B x 2,628,000 s
+        ("b-1-public.main.abc.c2.kafka.us-east-1.amazonaws.com", 50_457.6),
+        ("b-1.main.abc.c2.kafka.us-east-1.amazonaws.com", 0),
+        ("lkc-1.eu-west-1.aws.private.confluent.cloud", 0),
+        ("broker-1.kafka.internal", 0),
+        ("10.1.2.3", 0),
+    ],
+)
+def test_gateways_carry_what_is_read_from_brokers_on_the_internet(
+    from_text: Loader, host: str, gigabytes: float
+) -> None:
+    found = plan(from_text(BROKERS.format(egress="nat", host=host)))
+    lines = {line.name: line for line in found.shared}
+    assert lines["NAT data"].usd == pytest.approx(gigabytes * 0.045)
+    assert (
+        ("from cc on the internet" in lines["NAT data"].why) == lines["NAT data"].assumed == bool(gigabytes)
+    )
+    assert (f"endpoints would make it $88, without a route to {host}" in lines["NAT gateways"].why) == bool(
+        gigabytes
+    )
+    assert "peering or PrivateLink to cc" in found.left_out
+    assert found.network.services[-1] == "kinesis-streams", "the sink's"
+
+
+@pytest.mark.parametrize(("host", "egress"), [(PUBLIC, "nat"), ("10.1.2.3", "nat"), ("b.internal", "nat")])
+def test_endpoints_are_not_cheapest_where_they_reach_no_broker(
+    from_text: Loader, host: str, egress: str
+) -> None:
+    found = plan(from_text(BROKERS.format(egress="cheapest", host=host)))
+    assert found.network.egress.value == egress
+    asked = plan(from_text(BROKERS.format(egress="endpoints", host=host)))
+    assert asked.network.egress.value == "endpoints"
+    (line,) = (each for each in asked.shared if each.name == "endpoints")
+    assert (f"{host} only by peering or PrivateLink" in line.why) == (host == PUBLIC)
+
+
 def test_a_vpc_brought_along_costs_nothing_and_is_told_what_it_must_reach(from_text: Loader) -> None:
     network = (
         "network: {vpc: vpc-0123456789abcdef0, subnets: [subnet-0123456789abcdef0, subnet-0123456789abcdef1]}"

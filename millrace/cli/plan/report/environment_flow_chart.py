@@ -160,13 +160,14 @@ def _box_keys_of_targets(query: Query, streams: Container[str]) -> Iterator[str]
     if isinstance(query, LandingQueryBase):
         yield f"table {query.table}"
     for each in query.sinks_by_place.values():
-        named = getattr(each.sink, each.sink.named_by, None)
+        key, target = each.sink.target_key_and_name
+        named, kind = getattr(each.sink, key), each.sink.kind
         if each.sink.catalog_table is not None:
             yield f"table {each.sink.catalog_table}"
         elif isinstance(each.sink, StreamSink) and named in streams:
             yield f"stream {named}"
         else:
-            yield each.sink.target_key_and_name[1]
+            yield f"{kind} {target.removeprefix(f'{kind} ')}"
     letters = getattr(query, "dead_letters", None)
     if letters is not None:
         yield f"letters {letters}"
