@@ -103,6 +103,8 @@ class AvroDecoder(Decoder):
         Most bytes, after decompression, of a datum that Glue's framing holds compressed; None decompresses none.
     mark
         The random bytes after the datum.
+    readers
+        The reader's schema with the units in which a writer wrote its times, by the writer's id.
     """
 
     schema: StructType
@@ -111,6 +113,7 @@ class AvroDecoder(Decoder):
     writers: Mapping[str, str]
     open_up_to: int | None = None
     mark: bytes = field(default_factory=lambda: secrets.token_bytes(_MARK_BYTES), repr=False)
+    readers: Mapping[str, str] = field(default_factory=dict)
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`."""
@@ -197,7 +200,9 @@ class AvroDecoder(Decoder):
         parsed = F.lit(None)
         for identity, writer in self.writers.items():
             one = parse_datum_and_end_mark(
-                self._datum_bytes_with_end_mark(condition), shape(writer), shape(self.reader)
+                self._datum_bytes_with_end_mark(condition),
+                shape(writer),
+                shape(self.readers.get(identity, self.reader)),
             )
             parsed = (
                 one
@@ -355,9 +360,12 @@ def make_avro_decoder(
     reader = json.dumps(avro_schemas.parse_schema_json(spark, text, path))
     found = {"": reader} if settings.framing == "none" else writer_schemas(spark, settings, path)
     schema = shared.schema_with_checked_names(spark_type_of_datum(spark, reader, path), path)
+    readers = {}
     for identity, writer in found.items():
-        _refuse_incompatible_schemas(spark, reader, writer, f"{path}: writer {identity}")
-    return AvroDecoder(schema, reader, settings.framing, found, open_up_to)
+        where = f"{path}: writer {identity}"
+        _refuse_incompatible_schemas(spark, reader, writer, where)
+        readers[identity] = avro_schemas.reader_in_units_of_writer(spark, reader, writer, where)
+    return AvroDecoder(schema, reader, settings.framing, found, open_up_to, readers=readers)
 
 
 def set_avro_limits_in_driver(spark: SparkSession) -> None:
