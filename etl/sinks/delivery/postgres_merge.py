@@ -157,11 +157,15 @@ class PostgresTable:
         return self._quoted_table_name("_merged")
 
     def columns_to_stage(self, rows: DataFrame, attempt: str) -> list[Column]:
-        """Return the columns of the staging table: nested values as JSON text, ``ByteType`` as ``ShortType``."""
+        """Return the columns of the staging table: nested values as JSON, days and times as text, ``ByteType`` as ``ShortType``."""
         columns = []
         for field in rows.schema.fields:
             column = F.col(f"`{field.name}`")
-            if isinstance(field.dataType, _NESTED):
+            if isinstance(field.dataType, DateType | TimestampType):
+                # Spark's writer uses java.sql's types, whose calendar lacks ten days of 1582.
+                zone = "" if isinstance(field.dataType, DateType) else "Z"
+                column = F.concat(column.cast("string"), F.lit(zone))
+            elif isinstance(field.dataType, _NESTED):
                 column = F.to_json(column, dict(JSON_OPTIONS))
             elif isinstance(field.dataType, ByteType):
                 column = column.cast("short")
