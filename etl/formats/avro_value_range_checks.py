@@ -109,7 +109,7 @@ def value_in_column_type(field: StructField, value: Column, *, dates_as_long: bo
 
     def leaf_in_column_type(kind: DataType, read: Column, _: Column) -> Column:
         # Null where it does not fit, as :func:`time_in_years_condition` says.
-        return read == F.lit(_TRUE) if _is_boolean(kind) else F.date_from_unix_date(read.cast("int"))
+        return boolean_from_byte(read) if _is_boolean(kind) else F.date_from_unix_date(read.cast("int"))
 
     made = shared.with_replaced_leaves(
         field.dataType,
@@ -124,11 +124,9 @@ def value_in_column_type(field: StructField, value: Column, *, dates_as_long: bo
     return made.cast(field.dataType.simpleString())
 
 
-def with_booleans_from_bytes(kind: DataType, value: Column) -> Column:
-    """Return a value of :func:`schema_of_wider_types` with booleans."""
-    return shared.with_replaced_leaves(
-        kind, value, None, _is_boolean, lambda _kind, read, _: read == F.lit(_TRUE)
-    )
+def boolean_from_byte(value: Column) -> Column:
+    """Return the boolean in a byte that :func:`schema_of_wider_types` reads."""
+    return value == F.lit(_TRUE)
 
 
 def _is_boolean(kind: DataType) -> bool:
