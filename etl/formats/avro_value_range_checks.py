@@ -27,7 +27,7 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 def can_read_dates_as_long(part: Any) -> bool:
     """Check that no union of a schema has a date beside a long, as a union cannot have two longs."""
     if isinstance(part, list):
-        return not ("long" in part and any(map(_is_date_schema, part))) and all(
+        return not (_has_long(part) and any(map(_is_date_schema, part))) and all(
             map(can_read_dates_as_long, part)
         )
     if isinstance(part, dict):
@@ -53,7 +53,7 @@ def schema_of_wider_types(part: Any, *, dates_as_long: bool = True) -> Any:
         if isinstance(part, list):
             # A union with an int and a long cannot have two longs.
             return [
-                each if (_is_int_schema(each) or _is_date_schema(each)) and "long" in part else widened(each)
+                each if (_is_int_schema(each) or _is_date_schema(each)) and _has_long(part) else widened(each)
                 for each in part
             ]
         if isinstance(part, str):
@@ -81,6 +81,10 @@ def schema_of_wider_types(part: Any, *, dates_as_long: bool = True) -> Any:
         )
 
     return widened(part)
+
+
+def _has_long(union: list[Any]) -> bool:
+    return any((each["type"] if isinstance(each, dict) else each) == "long" for each in union)
 
 
 def _is_int_schema(part: Any) -> bool:
