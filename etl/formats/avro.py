@@ -71,6 +71,7 @@ _HEADER_BYTES = {"none": 0, "confluent": 5, "glue": 18}
 
 _OVER = "_made_over"
 _OVER_INT = "a number out of range: an int of more than 32 bits"
+_MORE_DIGITS = "a decimal of more digits than the schema has"
 _UNFIT = "not one datum of the schema: incomplete, or written with another schema"
 
 
@@ -171,13 +172,9 @@ class AvroDecoder(Decoder):
         """Return a condition: no decimal has more bytes than one that fits a column."""
         if not contains_decimal(self.schema):
             return F.lit(True)
-        found = self._column_read_by_writer_schema(
-            partial(_end_mark_schema_with_decimals_as_bytes, dates_as_long=self._reads_dates_as_long),
-            _condition_that_sets_limits_first(),
-        )
         fitting = shared.all_leaves_condition(
             self.schema,
-            found["datum"],
+            self._datum_with_decimals_as_bytes()["datum"],
             lambda kind, value: (
                 F.length(value) <= avro_value_range_checks.DECIMAL_BYTES
                 if isinstance(kind, DecimalType)
@@ -185,6 +182,12 @@ class AvroDecoder(Decoder):
             ),
         )
         return (F.length(self._datum_bytes()) <= LARGE) | F.coalesce(cast(Column, fitting), F.lit(True))
+
+    def _datum_with_decimals_as_bytes(self) -> Column:
+        return self._column_read_by_writer_schema(
+            partial(_end_mark_schema_with_decimals_as_bytes, dates_as_long=self._reads_dates_as_long),
+            _condition_that_sets_limits_first(),
+        )
 
     def _parsed_datum_and_end_mark(self) -> Column:
         """Return ``datum`` and ``end``, both null where the payload cannot be read."""
@@ -244,6 +247,11 @@ class AvroDecoder(Decoder):
             )
         long = f"a decimal of more than {avro_value_range_checks.DECIMAL_BYTES} bytes"
         verdict = verdict.when(~F.col("_harmless"), shared.dead_letter_verdict("decode", long))
+        if contains_decimal(self.schema):
+            verdict = verdict.when(
+                end.isNull() & (self._datum_with_decimals_as_bytes()["end"] == F.lit(bytearray(self.mark))),
+                shared.dead_letter_verdict("schema", _MORE_DIGITS),
+            )
         verdict = verdict.when(end.isNull(), shared.dead_letter_verdict("decode", _UNFIT)).when(
             end != F.lit(bytearray(self.mark)),
             shared.dead_letter_verdict("decode", "unexpected bytes after the datum"),
@@ -258,7 +266,7 @@ class AvroDecoder(Decoder):
                 self.schema,
                 avro_value_range_checks.digits_fit_condition,
                 "schema",
-                "a decimal of more digits than the schema has",
+                _MORE_DIGITS,
             ),
             (others, avro_value_range_checks.int_fits_condition, "schema", _OVER_INT),
             (
@@ -326,14 +334,13 @@ def _schema_json_with_end_mark(schema: Any) -> str:
 
 
 def _end_mark_schema_with_decimals_as_bytes(schema: str, *, dates_as_long: bool) -> str:
-    """Return the same framed schema with ``bytes`` instead of decimals of any length."""
+    """Return the same framed schema with bytes of any length instead of decimals."""
     text = widened_schema_json_with_end_mark(schema, dates_as_long=dates_as_long)
     return json.dumps(json.loads(text, object_hook=_bytes_for_decimal))
 
 
 def _bytes_for_decimal(part: dict[str, Any]) -> Any:
-    decimal = part.get("type") == "bytes" and part.get("logicalType") == "decimal"
-    return "bytes" if decimal else part
+    return {k: v for k, v in part.items() if (k, v) != ("logicalType", "decimal")}
 
 
 def make_avro_decoder(

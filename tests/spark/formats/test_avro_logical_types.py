@@ -76,6 +76,10 @@ def opened(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (LOCAL_MILLIS, ["null", LOCAL_MICROS], AT, AT),
         (["null", MILLIS], ["null", "string", MICROS], AT.replace(tzinfo=UTC), (None, AT)),
         ({"type": "array", "items": MILLIS}, {"type": "array", "items": MICROS}, [AT.replace(tzinfo=UTC)], [AT]),
+        (["null", "int", MILLIS], ["null", "int", MILLIS], 5, 5),
+        (["int", MILLIS], ["int", MILLIS], AT.replace(tzinfo=UTC), 1704103200123),
+        ([DAY, {"type": "long"}], [DAY, {"type": "long"}], date(2024, 1, 1), 19723),
+        ([MICROS, DAY], [MICROS, DAY], date(2024, 1, 1), 19723),
         ("long", MILLIS, 1704103200123, AT),
         (DAY, "long", date(2024, 1, 1), 19723),
         (decimal(12, 2), decimal(10, 2), Decimal("12.34"), Decimal("12.34")),
@@ -129,3 +133,24 @@ def test_what_no_conversion_makes_exact_prevents_the_start(
     outer = {"type": "array", "items": record(writer, "In")}, {"type": "array", "items": record(reader, "In")}
     with pytest.raises(StartError, match=r"writer 7: records written with this schema .* field a\.a"):
         opened(*map(record, outer))
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"),
+    [
+        ({"type": "fixed", "name": "D", "size": 6, "logicalType": "decimal", "precision": 9, "scale": 3}, b"\x7f" + b"\xff" * 5),
+        (decimal(9, 3), b"\x7f" + b"\xff" * 19),
+    ],
+    ids=["fixed", "bytes"],
+)  # fmt: skip
+def test_a_decimal_of_more_digits_says_so(
+    spark: SparkSession, opened: Open, kind: Schema, bad: bytes
+) -> None:
+    decoder = opened(record(kind), record(kind))
+    long = b"\0\0\0\0\7" + (bytes([2 * len(bad)]) if kind["type"] == "bytes" else b"") + bad
+    good = datum(record(kind), {"a": Decimal("-1.234")})
+    first, *letters = decode(spark, decoder, [good, long, long + b"\0", long[:-1]])
+    assert values(first, decoder) == {"a": Decimal("-1.234")}
+    assert [(row["_stage"], row["_error"][:20]) for row in letters] == [
+        ("schema", "a decimal of more di"), ("decode", "not one datum of the"), ("decode", "not one datum of the"),
+    ]  # fmt: skip
