@@ -71,6 +71,7 @@ _HEADER_BYTES = {"none": 0, "confluent": 5, "glue": 18}
 
 _OVER = "_made_over"
 _OVER_INT = "a number out of range: an int of more than 32 bits"
+_MORE_DIGITS = "a decimal of more digits than the schema has"
 _UNFIT = "not one datum of the schema: incomplete, or written with another schema"
 
 
@@ -103,6 +104,8 @@ class AvroDecoder(Decoder):
         Most bytes, after decompression, of a datum that Glue's framing holds compressed; None decompresses none.
     mark
         The random bytes after the datum.
+    readers
+        The reader's schema with the units in which a writer wrote its times, by the writer's id.
     """
 
     schema: StructType
@@ -111,6 +114,7 @@ class AvroDecoder(Decoder):
     writers: Mapping[str, str]
     open_up_to: int | None = None
     mark: bytes = field(default_factory=lambda: secrets.token_bytes(_MARK_BYTES), repr=False)
+    readers: Mapping[str, str] = field(default_factory=dict)
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`."""
@@ -168,13 +172,9 @@ class AvroDecoder(Decoder):
         """Return a condition: no decimal has more bytes than one that fits a column."""
         if not contains_decimal(self.schema):
             return F.lit(True)
-        found = self._column_read_by_writer_schema(
-            partial(_end_mark_schema_with_decimals_as_bytes, dates_as_long=self._reads_dates_as_long),
-            _condition_that_sets_limits_first(),
-        )
         fitting = shared.all_leaves_condition(
             self.schema,
-            found["datum"],
+            self._datum_with_decimals_as_bytes()["datum"],
             lambda kind, value: (
                 F.length(value) <= avro_value_range_checks.DECIMAL_BYTES
                 if isinstance(kind, DecimalType)
@@ -182,6 +182,12 @@ class AvroDecoder(Decoder):
             ),
         )
         return (F.length(self._datum_bytes()) <= LARGE) | F.coalesce(cast(Column, fitting), F.lit(True))
+
+    def _datum_with_decimals_as_bytes(self) -> Column:
+        return self._column_read_by_writer_schema(
+            partial(_end_mark_schema_with_decimals_as_bytes, dates_as_long=self._reads_dates_as_long),
+            _condition_that_sets_limits_first(),
+        )
 
     def _parsed_datum_and_end_mark(self) -> Column:
         """Return ``datum`` and ``end``, both null where the payload cannot be read."""
@@ -197,7 +203,9 @@ class AvroDecoder(Decoder):
         parsed = F.lit(None)
         for identity, writer in self.writers.items():
             one = parse_datum_and_end_mark(
-                self._datum_bytes_with_end_mark(condition), shape(writer), shape(self.reader)
+                self._datum_bytes_with_end_mark(condition),
+                shape(writer),
+                shape(self.readers.get(identity, self.reader)),
             )
             parsed = (
                 one
@@ -239,6 +247,11 @@ class AvroDecoder(Decoder):
             )
         long = f"a decimal of more than {avro_value_range_checks.DECIMAL_BYTES} bytes"
         verdict = verdict.when(~F.col("_harmless"), shared.dead_letter_verdict("decode", long))
+        if contains_decimal(self.schema):
+            verdict = verdict.when(
+                end.isNull() & (self._datum_with_decimals_as_bytes()["end"] == F.lit(bytearray(self.mark))),
+                shared.dead_letter_verdict("schema", _MORE_DIGITS),
+            )
         verdict = verdict.when(end.isNull(), shared.dead_letter_verdict("decode", _UNFIT)).when(
             end != F.lit(bytearray(self.mark)),
             shared.dead_letter_verdict("decode", "unexpected bytes after the datum"),
@@ -253,7 +266,7 @@ class AvroDecoder(Decoder):
                 self.schema,
                 avro_value_range_checks.digits_fit_condition,
                 "schema",
-                "a decimal of more digits than the schema has",
+                _MORE_DIGITS,
             ),
             (others, avro_value_range_checks.int_fits_condition, "schema", _OVER_INT),
             (
@@ -321,14 +334,13 @@ def _schema_json_with_end_mark(schema: Any) -> str:
 
 
 def _end_mark_schema_with_decimals_as_bytes(schema: str, *, dates_as_long: bool) -> str:
-    """Return the same framed schema with ``bytes`` instead of decimals of any length."""
+    """Return the same framed schema with bytes of any length instead of decimals."""
     text = widened_schema_json_with_end_mark(schema, dates_as_long=dates_as_long)
     return json.dumps(json.loads(text, object_hook=_bytes_for_decimal))
 
 
 def _bytes_for_decimal(part: dict[str, Any]) -> Any:
-    decimal = part.get("type") == "bytes" and part.get("logicalType") == "decimal"
-    return "bytes" if decimal else part
+    return {k: v for k, v in part.items() if (k, v) != ("logicalType", "decimal")}
 
 
 def make_avro_decoder(
@@ -355,9 +367,12 @@ def make_avro_decoder(
     reader = json.dumps(avro_schemas.parse_schema_json(spark, text, path))
     found = {"": reader} if settings.framing == "none" else writer_schemas(spark, settings, path)
     schema = shared.schema_with_checked_names(spark_type_of_datum(spark, reader, path), path)
+    readers = {}
     for identity, writer in found.items():
-        _refuse_incompatible_schemas(spark, reader, writer, f"{path}: writer {identity}")
-    return AvroDecoder(schema, reader, settings.framing, found, open_up_to)
+        where = f"{path}: writer {identity}"
+        _refuse_incompatible_schemas(spark, reader, writer, where)
+        readers[identity] = avro_schemas.reader_in_units_of_writer(spark, reader, writer, where)
+    return AvroDecoder(schema, reader, settings.framing, found, open_up_to, readers=readers)
 
 
 def set_avro_limits_in_driver(spark: SparkSession) -> None:

@@ -7,9 +7,11 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
+from py4j.java_gateway import get_field
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
@@ -19,6 +21,16 @@ from ..services.backoff import START_SECONDS, Backoff
 
 _ANSWER_SECONDS = 10
 _BUSY = (429, 500, 502, 503, 504)
+
+_LOGICAL, _READERS = "logicalType", "millraceLogicalType"
+_UNITS = tuple({f"{name}-millis", f"{name}-micros"} for name in ("timestamp", "local-timestamp"))
+_INNER_ACTIONS = {
+    "Container": "elementAction",
+    "ReaderUnion": "actualAction",
+    "RecordAdjust": "fieldActions",
+    "WriterUnion": "actions",
+}
+"""Field with the parts of each action of Avro's ``Resolver``, which says what reads what."""
 
 
 def parse_java_schema(spark: SparkSession, text: str, where: str) -> Any:
@@ -51,6 +63,58 @@ def parse_schema_json(spark: SparkSession, text: str, where: str) -> Any:
             f"{where}: decimals must have at most {MOST_DIGITS} digits, and a scale no larger than their precision: {wrong}"
         )
     return found
+
+
+def reader_in_units_of_writer(spark: SparkSession, reader: str, writer: str, where: str) -> str:
+    """Return the reader's schema with the units in which a writer wrote its times; Avro reads the number as if they were the same.
+
+    Raises
+    ------
+    StartError
+        A field has another logical type, such as a decimal of another scale.
+    """
+    jvm: Any = spark._jvm
+    bare = parse_java_schema(
+        spark,
+        json.dumps(json.loads(reader, object_hook=lambda part: _renamed(part, _LOGICAL, _READERS))),
+        where,
+    )
+    written = parse_java_schema(spark, writer, where)
+    for name, leaf in _leaf_actions(jvm.org.apache.avro.Resolver.resolve(written, bare)):
+        one, other = get_field(leaf, "writer"), get_field(leaf, "reader")
+        if other is None or None in (kinds := (one.getProp(_LOGICAL), other.getProp(_READERS))):
+            continue
+        if any(set(kinds) <= units for units in _UNITS):
+            other.addProp(_LOGICAL, kinds[0])
+        elif kinds[0] != kinds[1] or (one.getObjectProp("scale") or 0) != (other.getObjectProp("scale") or 0):
+            raise StartError(
+                f"{where}: records written with this schema cannot be read with the schema of the query: field {name[1:]} was "
+                f"written as {one.toString()}"
+            )
+    return json.dumps(
+        json.loads(bare.toString(), object_hook=lambda part: _renamed(part, _READERS, _LOGICAL))
+    )
+
+
+def _renamed(part: dict[str, Any], key: str, to: str) -> dict[str, Any]:
+    """Return a part of a schema with another name for a key, unless it has both."""
+    return {
+        to if name == key else name: value for name, value in part.items() if name != key or to not in part
+    }
+
+
+def _leaf_actions(action: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the actions of a ``Resolver`` that read a value without parts, each with the name of its field."""
+    kind = action.getClass().getSimpleName()
+    if kind not in _INNER_ACTIONS:
+        yield name, action
+        return
+    inner, record = get_field(action, _INNER_ACTIONS[kind]), kind == "RecordAdjust"
+    parts = list(inner) if record or kind == "WriterUnion" else [inner]
+    fields = get_field(action, "writer").getFields() if record else []
+    names = [f"{name}.{each.name()}" for each in fields] or [name] * len(parts)
+    for part, own in zip(parts, names, strict=True):
+        yield from _leaf_actions(part, own)
 
 
 def writer_schemas_from_folder(path: str, framing: str) -> dict[str, str]:

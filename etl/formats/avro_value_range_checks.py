@@ -27,7 +27,7 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 def can_read_dates_as_long(part: Any) -> bool:
     """Check that no union of a schema has a date beside a long, as a union cannot have two longs."""
     if isinstance(part, list):
-        return not ("long" in part and any(map(_is_date_schema, part))) and all(
+        return not (_has_long(part) and any(map(_is_date_schema, part))) and all(
             map(can_read_dates_as_long, part)
         )
     if isinstance(part, dict):
@@ -53,7 +53,7 @@ def schema_of_wider_types(part: Any, *, dates_as_long: bool = True) -> Any:
         if isinstance(part, list):
             # A union with an int and a long cannot have two longs.
             return [
-                each if (_is_int_schema(each) or _is_date_schema(each)) and "long" in part else widened(each)
+                each if (_is_int_schema(each) or _is_date_schema(each)) and _has_long(part) else widened(each)
                 for each in part
             ]
         if isinstance(part, str):
@@ -83,6 +83,10 @@ def schema_of_wider_types(part: Any, *, dates_as_long: bool = True) -> Any:
     return widened(part)
 
 
+def _has_long(union: list[Any]) -> bool:
+    return any((each["type"] if isinstance(each, dict) else each) == "long" for each in union)
+
+
 def _is_int_schema(part: Any) -> bool:
     plain = part.get("type") == "int" if isinstance(part, dict) else part == "int"
     return plain and not _is_date_schema(part)
@@ -109,7 +113,7 @@ def value_in_column_type(field: StructField, value: Column, *, dates_as_long: bo
 
     def leaf_in_column_type(kind: DataType, read: Column, _: Column) -> Column:
         # Null where it does not fit, as :func:`time_in_years_condition` says.
-        return read == F.lit(_TRUE) if _is_boolean(kind) else F.date_from_unix_date(read.cast("int"))
+        return boolean_from_byte(read) if _is_boolean(kind) else F.date_from_unix_date(read.cast("int"))
 
     made = shared.with_replaced_leaves(
         field.dataType,
@@ -124,11 +128,9 @@ def value_in_column_type(field: StructField, value: Column, *, dates_as_long: bo
     return made.cast(field.dataType.simpleString())
 
 
-def with_booleans_from_bytes(kind: DataType, value: Column) -> Column:
-    """Return a value of :func:`schema_of_wider_types` with booleans."""
-    return shared.with_replaced_leaves(
-        kind, value, None, _is_boolean, lambda _kind, read, _: read == F.lit(_TRUE)
-    )
+def boolean_from_byte(value: Column) -> Column:
+    """Return the boolean in a byte that :func:`schema_of_wider_types` reads."""
+    return value == F.lit(_TRUE)
 
 
 def _is_boolean(kind: DataType) -> bool:

@@ -200,6 +200,8 @@ class JdbcSink:
             "password": password,
             "batchsize": str(ROWS_PER_STATEMENT),
             "reWriteBatchedInserts": "true",
+            # The server reads a text as what its column is.
+            "stringtype": "unspecified",
             "isolationLevel": "READ_COMMITTED",
             "socketTimeout": str(SOCKET_SECONDS),
             "ApplicationName": "millrace",

@@ -1,21 +1,23 @@
 """Change events in Avro, read as the JSON that Kafka Connect's JsonConverter makes of them.
 
 Both converters get the same values of Connect. So without its logical types a datum has what the JSON has: days and times as numbers, a
-decimal as the bytes of its unscaled value. Each writer's schema reads its own datums, whatever columns the table had then.
+decimal as the bytes of its unscaled value. Each writer's schema reads its own datums, whatever columns the table had then. A decimal whose
+scale may not be its column's comes with it, as Debezium's ``VariableScaleDecimal`` does.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import BooleanType, DataType, DecimalType, StringType, StructField, StructType
 
 from ...launch.formats import AvroFormat
+from ...record.errors import StartError
 from .. import avro, avro_value_range_checks
 from ..base import Decoder
 from ..decoding import decoder_output_and_checks as shared
@@ -43,21 +45,47 @@ def open_decoder(
         As in :func:`etl.formats.avro.make_avro_decoder`.
     """
     avro.set_avro_limits_in_driver(spark)
-    writers = {
-        identity: json.dumps(json.loads(text, object_hook=_without_logical_type))
-        for identity, text in avro.writer_schemas(spark, form, path).items()
+    given = avro.writer_schemas(spark, form, path)
+    if _events_are_rows(events):
+        given = _key_schemas_from_registry(spark, form, path) | given
+    types = {
+        identity: avro.spark_type_of_datum(spark, _with_logical_types(text, "decimal"), path)
+        for identity, text in given.items()
     }
-    types = {identity: avro.spark_type_of_datum(spark, text, path) for identity, text in writers.items()}
+    writers = {identity: _with_logical_types(text) for identity, text in given.items()}
+    scales = {kind.scale for kind in shared.types_within(events.row) if isinstance(kind, DecimalType)}
     schema = StructType([StructField(_JSON, StringType())])
     text = json.dumps({"type": "record", "name": "Event", "fields": [{"name": _JSON, "type": "string"}]})
     return AvroChangeDecoder(
-        events, _AvroToJsonDecoder(schema, text, form.framing, writers, open_up_to, types=types)
+        events,
+        _AvroToJsonDecoder(schema, text, form.framing, writers, open_up_to, types=types, scales=scales),
     )
 
 
-def _without_logical_type(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a part of a schema without its logical type."""
-    return {key: value for key, value in part.items() if key != "logicalType"}
+def _events_are_rows(events: ChangeDecoder) -> bool:
+    """Check that events are flattened: then a delete may be its key alone."""
+    return not events.envelope.fields_of_rows(StructType()).fields
+
+
+def _key_schemas_from_registry(spark: SparkSession, form: AvroFormat, path: str) -> dict[str, str]:
+    """Return the schemas of a topic's keys, by the names of ``TopicNameStrategy``; without them deletes are dead letters."""
+    if form.subject is None or not form.subject.endswith("-value"):
+        return {}
+    subject = f"{form.subject.removesuffix('value')}key"
+    try:
+        found = avro.writer_schemas(spark, replace(form, subject=subject), path)
+    except StartError:
+        return {}
+    return {identity: text for identity, text in found.items() if "fields" in json.loads(text)}
+
+
+def _with_logical_types(schema: str, *kept: str) -> str:
+    """Return a schema without the other logical types."""
+
+    def part_with_kept(part: dict[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in part.items() if k != "logicalType" or v in kept}
+
+    return json.dumps(json.loads(schema, object_hook=part_with_kept))
 
 
 @dataclass(frozen=True)
@@ -67,10 +95,13 @@ class _AvroToJsonDecoder(avro.AvroDecoder):
     Parameters
     ----------
     types
-        Type of the datums of each writer's schema.
+        Type of the datums of each writer's schema, in which only decimals have their logical type.
+    scales
+        Scales of the query's columns.
     """
 
     types: Mapping[str, StructType] = field(default_factory=dict, kw_only=True)
+    scales: Set[int] = field(default_factory=frozenset, kw_only=True)
 
     def _column_read_by_writer_schema(self, shape: Callable[[str], str], condition: Column) -> Column:
         found = F.lit(None)
@@ -82,7 +113,11 @@ class _AvroToJsonDecoder(avro.AvroDecoder):
                 ),
                 self.types[identity],
             )
-            text = F.to_json(avro_value_range_checks.with_booleans_from_bytes(kind, one["datum"]))
+            text = F.to_json(
+                shared.with_replaced_leaves(
+                    kind, one["datum"], None, self._has_other_form_in_json, _value_for_json
+                )
+            )
             if (readable := shared.all_texts_utf8_condition(kind, one["datum"])) is not None:
                 # In the place of bytes that are no text it would write another character.
                 text = F.when(readable, text).otherwise(F.lit(bytearray(b"\xff")).cast("string"))
@@ -98,6 +133,19 @@ class _AvroToJsonDecoder(avro.AvroDecoder):
             )
             found = F.when(self._writer_schema_id() == identity, result).otherwise(found)
         return found
+
+    def _has_other_form_in_json(self, kind: DataType) -> bool:
+        return (
+            bool(self.scales - {kind.scale})
+            if isinstance(kind, DecimalType)
+            else isinstance(kind, BooleanType)
+        )
+
+
+def _value_for_json(kind: DataType, value: Column, _: Column) -> Column:
+    if not isinstance(kind, DecimalType):
+        return avro_value_range_checks.boolean_from_byte(value)
+    return F.when(value.isNotNull(), F.struct(F.lit(kind.scale).alias("scale"), value.alias("value")))
 
 
 @dataclass(frozen=True)
@@ -123,16 +171,18 @@ class AvroChangeDecoder(Decoder):
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, see :meth:`etl.formats.changes.decoder.ChangeDecoder.decode`."""
         others = [name for name in rows.columns if name != "payload"]
-        read = self.datums.decode(rows.withColumn(_PAYLOAD, F.col("payload")))
-        letter = F.struct(*_LETTER)
+        takes_key = "_key" in others and _events_are_rows(self.events)
+        payload = F.coalesce("payload", "_key") if takes_key else F.col("payload")
+        read = self.datums.decode(rows.withColumns({_PAYLOAD: F.col("payload"), "payload": payload}))
+        letter, text = F.struct(*_LETTER), F.col(_JSON).cast("binary")
         bad = F.col("_error").isNotNull() & (F.col("_error") != shared.TOMBSTONE)
-        # The key is in Avro, too: to the events as JSON it says nothing.
         kept = [F.col(f"`{name}`").alias(_KEY if name == "_key" else name) for name in others]
         events = read.select(
             *kept,
             _PAYLOAD,
             F.when(bad, letter).alias(_LETTERED),
-            F.col(_JSON).cast("binary").alias("payload"),
+            F.when(F.col(_PAYLOAD).isNotNull(), text).alias("payload"),
+            F.when(F.col(_PAYLOAD).isNull(), text).alias("_key"),
         )
         found, refused = self.events.decode(events), F.col(_LETTERED)
         own = {

@@ -25,6 +25,7 @@ import importlib
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -198,21 +199,41 @@ def _snappy_chunks(message: bytes) -> Iterator[bytes]:
             raise DecompressError(
                 f"snappy: the message is incomplete: it ends inside the chunk at byte {at:,}"
             )
-        if kind == 0x01:
-            yield message[at + 8 : end]
-        elif kind == 0x00:
-            size, _ = read_varint(message[at + 8 : at + 13], 0)
+        data = message[at + 8 : end]
+        if kind == 0x00:
+            size, _ = read_varint(data[:5], 0)
             if size > _STEP:  # the format allows no more in a chunk
                 raise DecompressError(
                     f"snappy: the size of a chunk is {size:,} bytes, which the format does not allow"
                 )
-            yield pa.Codec("snappy").decompress(message[at + 8 : end], size, asbytes=True)
-        elif 0x02 <= kind <= 0x7F:
+            data = pa.Codec("snappy").decompress(data, size, asbytes=True)
+        if kind <= 0x01:
+            if _masked_crc32c(data) != int.from_bytes(message[at + 4 : at + 8], "little"):
+                raise DecompressError(f"snappy: the chunk at byte {at:,} does not have its checksum")
+            yield data
+        elif kind <= 0x7F:
             raise DecompressError(f"snappy: the chunk at byte {at:,} has the unknown type {kind:#x}")
         at = end
         if at == len(message):
             return
     raise DecompressError(f"snappy: the message has more than {MOST_STREAMS:,} chunks, the limit")
+
+
+@cache
+def _crc32c_table() -> list[int]:
+    table = list(range(256))
+    for _ in range(8):
+        table = [value >> 1 ^ (0x82F63B78 if value & 1 else 0) for value in table]
+    return table
+
+
+def _masked_crc32c(data: bytes) -> int:
+    """Return the checksum of a chunk (snappy's ``framing_format.txt``, section 3); no library on every engine has it."""
+    table, found = _crc32c_table(), 0xFFFFFFFF
+    for byte in data:
+        found = table[(found ^ byte) & 0xFF] ^ found >> 8
+    found ^= 0xFFFFFFFF
+    return ((found >> 15 | found << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 _OPENED = StructType([StructField("content", BinaryType()), StructField("error", StringType())])

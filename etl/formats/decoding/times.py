@@ -36,8 +36,11 @@ FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
 
 _FIRST_DAY, _LAST_DAY = "0001-01-01", "9999-12-31"
 _UTC = r"^(?!0000)\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?Z\z"
-_ABBREVIATED = r"(?:A[CEGRS]T|B[ES]T|C[ANST]T|E[AC]T|I[ES]T|JST|MIT|N[ES]T|P[LNRS]T|SST|VST)[\x00-\x20]*+\z"
-"""Zones of Java alone (``ZoneId.SHORT_IDS``): it takes BST for Dhaka and AST for Anchorage, where a sender means London or Halifax."""
+_ABBREVIATED = (
+    r"(?<!/)(?:A[CEGRS]T|B[ES]T|C[ANST]T|E[AC]T|I[ES]T|JST|MIT|N[ES]T|P[LNRS]T|SST|VST)[\x00-\x20]*+\z"
+)
+"""Zones of Java alone (``ZoneId.SHORT_IDS``): it takes BST for Dhaka and AST for Anchorage, where a sender means London or Halifax.
+``Australia/ACT`` is none of them."""
 
 _INSIDE = r"^(?!0000|0001-0?1-0?1|9999-12-31)\d{4}-"
 """A text that begins with a day that is in the years 1 to 9999 in every zone."""

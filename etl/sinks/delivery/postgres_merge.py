@@ -157,11 +157,15 @@ class PostgresTable:
         return self._quoted_table_name("_merged")
 
     def columns_to_stage(self, rows: DataFrame, attempt: str) -> list[Column]:
-        """Return the columns of the staging table: nested values as JSON text, ``ByteType`` as ``ShortType``."""
+        """Return the columns of the staging table: nested values as JSON, days and times as text, ``ByteType`` as ``ShortType``."""
         columns = []
         for field in rows.schema.fields:
             column = F.col(f"`{field.name}`")
-            if isinstance(field.dataType, _NESTED):
+            if isinstance(field.dataType, DateType | TimestampType):
+                # Spark's writer uses java.sql's types, whose calendar lacks ten days of 1582.
+                zone = "" if isinstance(field.dataType, DateType) else "Z"
+                column = F.concat(column.cast("string"), F.lit(zone))
+            elif isinstance(field.dataType, _NESTED):
                 column = F.to_json(column, dict(JSON_OPTIONS))
             elif isinstance(field.dataType, ByteType):
                 column = column.cast("short")
@@ -175,7 +179,7 @@ class PostgresTable:
         ------
         StartError
             The table lacks a column or a unique key on the identity, has a required column that is not filled, or one of a
-            type to which the rows' type cannot be cast.
+            type to which the rows' type cannot be cast, or not back.
         """
         if not session.query("SELECT 1 FROM pg_namespace WHERE nspname = ?", self.schema):
             session.run_and_count_rows(f"CREATE SCHEMA {quote_identifier(self.schema)}")
@@ -214,30 +218,31 @@ class PostgresTable:
             # the merge detects.
             session.run_and_count_rows(f"CREATE UNLOGGED TABLE {name} ({', '.join(columns)})")
 
-    def _existing_column_types(self, session: PostgresSession) -> dict[str, tuple[str, bool]]:
-        """Return type and "needs a value" of each column of the table; empty if there is no table.
+    def _existing_column_types(self, session: PostgresSession) -> dict[str, tuple[str, str, bool]]:
+        """Return type without and with its length, and "needs a value", of each column of the table; empty if there is no table.
 
-        The type is without its length: a cast to ``varchar(4)`` would truncate a text without an error, while the
-        insert refuses it.
+        A cast to ``varchar(4)`` would truncate a text without an error, while the insert refuses it.
         """
         rows = session.query(
             "SELECT a.attname, quote_ident(tn.nspname) || '.' || quote_ident(t.typname), "
-            "a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' "
+            "format_type(a.atttypid, a.atttypmod), a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' "
             "FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
             "JOIN pg_type t ON t.oid = a.atttypid JOIN pg_namespace tn ON tn.oid = t.typnamespace "
             "WHERE n.nspname = ? AND c.relname = ? AND a.attnum > 0 AND NOT a.attisdropped",
             self.schema,
             self.table,
         )
-        return {str(name): (str(kind), bool(needed)) for name, kind, needed in rows}
+        return {str(name): (str(kind), str(whole), bool(needed)) for name, kind, whole, needed in rows}
 
-    def _refuse_unfit_columns(self, session: PostgresSession, types: dict[str, tuple[str, bool]]) -> None:
+    def _refuse_unfit_columns(
+        self, session: PostgresSession, types: dict[str, tuple[str, str, bool]]
+    ) -> None:
         problems = [
             f"it lacks column {name} {kind}" for name, kind in self.columns.items() if name not in types
         ]
         problems += [
             f"its column {name} is NOT NULL without a default, and the query does not fill it"
-            for name, (_, needed) in types.items()
+            for name, (*_, needed) in types.items()
             if needed and name not in self.columns
         ]
         unique = session.query(
@@ -252,8 +257,10 @@ class PostgresTable:
         if (",".join(sorted(self.identity)),) not in unique:
             problems.append(f"it has no unique key on {', '.join(self.identity)}")
         for name, kind in self.columns.items():
-            if name in types and not self._can_be_cast(session, kind, types[name][0]):
-                problems.append(f"its column {name} is {types[name][0]}, to which {kind} cannot be cast")
+            if name in types and not self._can_be_cast(session, kind, *types[name][:2]):
+                problems.append(
+                    f"its column {name} is {types[name][0]}: {kind} cannot be cast to it and back"
+                )
         if problems:
             raise StartError(
                 f"PostgreSQL table {self.schema}.{self.table}: {'; '.join(problems)}; alter the table, or name "
@@ -261,10 +268,10 @@ class PostgresTable:
             )
 
     @staticmethod
-    def _can_be_cast(session: PostgresSession, kind: str, target: str) -> bool:
+    def _can_be_cast(session: PostgresSession, kind: str, target: str, whole: str) -> bool:
         before = session.connection.setSavepoint()
         try:
-            session.query(f"SELECT CAST(CAST(NULL AS {kind}) AS {target})")
+            session.query(f"SELECT {_sql_of_exact_cast(f'CAST(NULL AS {kind})', kind, target, whole)}")
         except Py4JJavaError:
             session.connection.rollback(before)
             return False
@@ -343,7 +350,10 @@ class PostgresTable:
 
     def _sql_of_cast_columns(self, session: PostgresSession, row: str) -> str:
         types = self._existing_column_types(session)
-        return ", ".join(f"CAST({row}.{quote_identifier(c)} AS {types[c][0]})" for c in self.columns)
+        return ", ".join(
+            _sql_of_exact_cast(f"{row}.{quote_identifier(name)}", kind, *types[name][:2])
+            for name, kind in self.columns.items()
+        )
 
     @property
     def _insert_clause(self) -> str:
@@ -421,6 +431,26 @@ class PostgresTable:
         ((written,),) = session.query("SELECT current_setting('millrace.written')")
         ((spoilt,),) = session.query(f"SELECT count(*) FROM {self.refused_identities_table}")  # noqa: S608 - quoted
         return int(written), int(spoilt)
+
+
+def _sql_of_exact_cast(value: str, kind: str, target: str, whole: str) -> str:
+    """Return a cast that fails for a value that changes in it; a text is what the target makes of it.
+
+    Parameters
+    ----------
+    target, whole
+        The type of the column without and with its length.
+    """
+    text = f"CAST({value} AS text)"
+    # PostgreSQL keeps 6 or 15 digits of a floating-point number that it casts to a decimal, and all of its text.
+    floating = kind in ("real", "double precision") and whole.startswith("numeric")
+    cast = f"CAST({text if floating else value} AS {{}})".format
+    if kind in (whole, "text", "bytea", "jsonb"):
+        return cast(target)
+    return (
+        f"CASE WHEN CAST({cast(whole)} AS {kind}) IS DISTINCT FROM {value} "
+        f"THEN CAST({text} || ' is not exact in its column' AS {target}) ELSE {cast(target)} END"
+    )
 
 
 def _order_sql_without_collation(row: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,8 +19,10 @@ import fastavro
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from millrace.etl.formats import avro_schemas
 from millrace.etl.formats.base import open_decoder
 from millrace.etl.launch.formats import AvroFormat, DebeziumFormat
+from millrace.etl.record.errors import StartError
 from tests.spark.change_events import Event, postgres, unscaled
 
 DDL = """id BIGINT NOT NULL, paid BOOLEAN, price DECIMAL(10,2), day DATE, at TIMESTAMP COMMENT 'epoch microseconds', zoned TIMESTAMP,
@@ -93,8 +96,28 @@ def envelope(columns: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {**record("Envelope", "shop.public.orders", fields), "connect.name": "shop.public.orders.Envelope"}
 
 
+def decimal(scale: int) -> dict[str, Any]:
+    return optional(
+        "bytes", **{**DECIMAL, "precision": 12, "scale": scale, "connect.parameters": {"scale": str(scale)}}
+    )
+
+
 NEWER = {name: kind for name, kind in COLUMNS.items() if name != "tags"} | {"added": optional("double")}
-SCHEMAS = {7: envelope(COLUMNS), 300: envelope(NEWER)}
+ALTERED = {
+    "id": COLUMNS["id"], "price": decimal(4), "tags": optional("array", items=["null", decimal(3)["type"][1]]),
+    "image": COLUMNS["image"],
+}  # fmt: skip
+FLAT = {
+    "type": "record", "name": "Value", "namespace": "shop.public.orders",
+    "fields": [{"name": n, **k} for n, k in {**COLUMNS, "__op": optional("string"), "__deleted": optional("string")}.items()],
+}  # fmt: skip
+KEY = {
+    "type": "record",
+    "name": "Key",
+    "namespace": "shop.public.orders",
+    "fields": [{"name": "id", "type": "long"}],
+}
+SCHEMAS = {7: envelope(COLUMNS), 300: envelope(NEWER), 9: envelope(ALTERED), 20: FLAT, 21: KEY}
 
 
 def datum(identity: int, event: Event) -> bytes:
@@ -116,12 +139,13 @@ def as_json(event: Event) -> bytes:
     return json.dumps(plain(event)).encode()
 
 
-def decoded(spark: SparkSession, home: Path, form: DebeziumFormat, payloads: list[bytes | None]) -> list[Row]:
+def decoded(
+    spark: SparkSession, home: Path, form: DebeziumFormat, payloads: list[bytes | None], ddl: str = DDL,
+    key: bytes = b"\0\0\0\0\1\2",
+) -> list[Row]:  # fmt: skip
     file = home / "row.ddl"
-    file.write_text(DDL)
-    rows = [
-        (n, None if p is None else bytearray(p), bytearray(b"\0\0\0\0\1\2")) for n, p in enumerate(payloads)
-    ]
+    file.write_text(ddl)
+    rows = [(n, None if p is None else bytearray(p), bytearray(key)) for n, p in enumerate(payloads)]
     frame = spark.createDataFrame(rows, "n INT, payload BINARY, _key BINARY")
     decoder = open_decoder(form, spark, str(file))
     found = decoder.decode(frame)
@@ -181,3 +205,54 @@ def test_each_writers_schema_reads_its_own_and_what_is_none_is_a_dead_letter(
     for row, (payload, (stage, error)) in zip(letters, bad.items(), strict=True):
         assert (bytes(row["_bytes"]), row["_stage"], row["_change"]) == (payload, stage, None), row
         assert error in row["_error"]
+
+
+@pytest.mark.parametrize("scale", [4, 2, 6])
+def test_a_decimal_has_the_scale_of_its_writer(
+    spark: SparkSession, tmp_path: Path, avro: DebeziumFormat, scale: int
+) -> None:
+    ddl = f"id BIGINT NOT NULL, price DECIMAL(16,{scale}), tags ARRAY<DECIMAL(10,3)>, image BINARY"
+    values = Decimal("12.34"), Decimal("-99999999.99"), Decimal(0), None
+    before = [postgres("c", 10, 5, after={**ROW, "price": each}) for each in values]
+    after = [
+        postgres("c", 20, 15, after={"id": 1, "price": Decimal("12.3400"), "tags": [Decimal("0.125"), None]})
+    ]
+    payloads = [
+        *(datum(7, each | {"after": each["after"] | {"tags": None}}) for each in before),
+        *(datum(9, each) for each in after),
+    ]
+    found = decoded(spark, tmp_path, avro, payloads, ddl)
+    assert [(row["price"], row["_error"]) for row in found] == [
+        (each, None) for each in [*values, Decimal("12.34")]
+    ]
+    assert found[-1]["tags"] == [Decimal("0.125"), None]
+    assert bytes(found[0]["image"]) == ROW["image"]
+
+
+@pytest.mark.parametrize("keys", ["of a folder", "of a registry", "unknown", "not in the registry"])
+def test_a_flattened_delete_that_is_its_key_alone_is_not_lost(
+    spark: SparkSession, tmp_path: Path, avro: DebeziumFormat, keys: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def registered(url: str, subject: str) -> dict[str, str]:
+        if keys != "of a registry" and subject != "orders-value":
+            raise StartError(f"registry {url}: 404 Not Found")
+        return {"orders-value": {"20": json.dumps(FLAT)}, "orders-key": {"21": json.dumps(KEY)}}[subject]
+
+    form = replace(avro, flattened=True)
+    if keys.endswith("registry"):
+        monkeypatch.setattr(avro_schemas, "writer_schemas_from_registry", registered)
+        form = replace(form, avro=AvroFormat("confluent", None, "http://registry", "orders-value"))
+    key = b"\0\0\0\0\x63\2" if keys == "unknown" else datum(21, {"id": 1})
+    flat = {**ROW, "__op": "u", "__deleted": "false"}
+    row, delete = decoded(spark, tmp_path, form, [datum(20, flat), None], key=key)
+    assert ({name: row[name] for name in VALUES}, row["_change"]["operation"]) == (VALUES, "update")
+    assert bytes(delete["_key"]) == key
+    found = (
+        delete["id"],
+        delete["_stage"],
+        delete["_error"],
+        delete["_change"] and delete["_change"]["operation"],
+    )
+    number = int.from_bytes(key[1:5], "big")
+    refused = (None, "schema", f"unknown schema id: {number}", None)
+    assert found == ((1, "delete", None, "delete") if keys.startswith("of ") else refused)

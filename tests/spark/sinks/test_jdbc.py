@@ -273,7 +273,7 @@ def test_a_table_that_does_not_fit_is_refused_at_the_start(spark: SparkSession, 
         sink(server, "other").prepare(spark, results(spark, {}).schema)
     assert str(caught.value) == (
         "PostgreSQL table shop.other: its column owner is NOT NULL without a default, and the query does not fill it; it "
-        "has no unique key on _id; its column flights is pg_catalog.date, to which integer cannot be cast; alter the "
+        "has no unique key on _id; its column flights is pg_catalog.date: integer cannot be cast to it and back; alter the "
         "table, or name another one"
     )
     wrong = JdbcSinkSettings(server.url, "shop.other", SECRET, "us-east-1", 2, "off")

@@ -8,6 +8,7 @@ import gzip
 import zlib
 from typing import Any
 
+import cramjam
 import hypothesis
 import pyarrow as pa
 import pytest
@@ -33,11 +34,7 @@ def frames(name: str, content: bytes) -> bytes:
 
 def snappy(content: bytes) -> bytes:
     """The framing format: an identifier, then chunks of up to 64 KiB."""
-    out = bytes.fromhex("ff060000734e61507059")
-    for at in range(0, len(content), 65536):
-        data = b"\0\0\0\0" + pa.Codec("snappy").compress(content[at : at + 65536], asbytes=True)
-        out += b"\x00" + len(data).to_bytes(3, "little") + data
-    return out
+    return bytes(cramjam.snappy.compress(content)) or bytes.fromhex(MAGIC["snappy"][0])
 
 
 PACK = {
@@ -55,6 +52,24 @@ NAMES = sorted(PACK)
 @pytest.mark.parametrize("content", [b"", b"{}", bytes(range(256)) * 1000])
 def test_what_was_packed_comes_out(name: str, content: bytes) -> None:
     assert decompress(PACK[name](content), LIMIT) == content
+
+
+@pytest.mark.parametrize("content", [b'{"id":1,"amount":100}', b"ab" * 40_000, bytes(range(256)) * 300])
+def test_a_changed_bit_of_snappy_is_refused(content: bytes) -> None:
+    """As another program refuses it: each chunk has a checksum."""
+    packed = snappy(content)
+    for at in range(80, 8 * len(packed), max(1, len(packed) // 15)):
+        changed = bytearray(packed)
+        changed[at // 8] ^= 1 << at % 8
+        try:
+            wanted = bytes(cramjam.snappy.decompress(bytes(changed)))
+        except cramjam.DecompressionError:
+            wanted = None
+        try:
+            found = decompress(bytes(changed), LIMIT)
+        except DecompressError:
+            found = None
+        assert found in (wanted, None), at
 
 
 @pytest.mark.parametrize("name", ["gzip", "bzip2", "zstd"])
@@ -136,7 +151,7 @@ def test_open_messages_go_back_in_parts_of_so_many_bytes() -> None:
 
 EMPTY = {
     **{name: PACK[name](b"") for name in ("gzip", "zlib", "bzip2", "zstd", "lz4")},
-    "snappy": bytes.fromhex("0104000000000000"),
+    "snappy": bytes.fromhex("01040000d8ea82a2"),
 }
 
 
