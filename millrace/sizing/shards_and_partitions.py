@@ -255,6 +255,11 @@ def partitions_figure_and_finding(
     assumed = stream.traffic.basis == "assumed"
     given, path = stream.given_partitions, ("streams", reading.name, unit)
     if given is not None:
+        one = reading.largest_demand(one_wave=True)
+        # More shards than are read in one wave may take several waves, but a few more than a wave's hand over too little.
+        numbers = range(fewest, one.fewest) if binding.strictly else ()
+        if numbers and not any(map(reading.main_reader_cores_for_partitions, numbers)):
+            fewest, binding = one.fewest, one
         whose = "the existing stream has them" if stream.belongs_to_others else "pinned"
         figure = pinned_figure(given, unit, f"{whose}; the traffic needs {fewest}: {binding.why}", path)
         if stream.refuses_fewer and given < fewest:
