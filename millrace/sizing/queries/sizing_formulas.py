@@ -205,7 +205,11 @@ class CoreSpread:
         other queries use meanwhile what this one leaves.
         """
         handed = self._seconds_without_reading(work) + records * work.hand_over / self.read_at_once
-        return max(work.overhead + records * work.per_record / self.effective, handed)
+        return max(self.seconds_by_cores(work, records), handed)
+
+    def seconds_by_cores(self, work: QueryWork, records: float) -> float:
+        """Return the seconds of a batch whose partitions deliver at once: a + n·b/c."""
+        return work.overhead + records * work.per_record / self.effective
 
     def batch_seconds_alone(
         self, work: QueryWork, records: float, partitions: float, overhead: float
