@@ -327,9 +327,11 @@ def _query_demand(
         spares=lambda: extra_core_inputs(environment, job_name, again, work, tuple(peaks)),
         again=again,
         read_at_once=work.rate * work.hand_over * again,
-        held_by=0.0
+        held_by=(0.0, 0.0)
         if every is None
-        else partitions_that_hold_run(environment.streams, peaks, every.total_seconds()),
+        else partitions_that_hold_run(
+            environment.streams, peaks, every.total_seconds(), environment.jobs[job_name].heap_share
+        ),
         stage=int(every is not None and not isinstance(query, SourceQueryBase)),
         part=part,
         partitions=partitions,

@@ -14,7 +14,7 @@ from millrace.sizing.queries.sizing_formulas import QueryWork
 _HELD = 0.9
 """Share of what memory holds that arrives between two triggers."""
 
-_SMALLEST = 2
+_TASKS = 2
 """Tasks at once of the smallest workers."""
 
 _JOINED = 50.0
@@ -37,13 +37,12 @@ def _payload_bytes_per_mib() -> float:
     return 1024**2 / service_limits()["memory.expansion"]
 
 
-def _most_fetched_mib_on_smallest_worker(heap_share: str) -> float:
-    """Return the MiB of the heap that the records of a task may take on the smallest workers, which cost the least for each core."""
+def _most_fetched_mib_per_task(heap_share: str, gib: float) -> float:
+    """Return the MiB of the heap that the records of a task may take on workers of two tasks with so much memory."""
     known = service_limits()
-    whole = 1024 * known["worker.smallest.gib"]
-    heap = min(whole * known[heap_share], whole - _SMALLEST * known["memory.python_mib_per_task"])
+    heap = min(1024 * gib * known[heap_share], 1024 * gib - _TASKS * known["memory.python_mib_per_task"])
     own = known["memory.reserved_mib"] + known["memory.base_mib"]
-    return (heap - own) / _SMALLEST - known["memory.writer_mib_per_task"]
+    return (heap - own) / _TASKS - known["memory.writer_mib_per_task"]
 
 
 def seconds_that_fit_in_memory(
@@ -75,9 +74,11 @@ def seconds_that_fit_in_memory(
     parts = sum(
         _least_partitions(streams[each], peak, again * peak * hand_over[each]) for each, peak in peaks.items()
     )
-    fetched = _HELD * service_limits()["memory.fetch_mib_per_task"]
+    known = service_limits()
+    fetched = _HELD * known["memory.fetch_mib_per_task"]
     if again > 1:
-        fetched = min(fetched, _most_fetched_mib_on_smallest_worker(heap_share) / again)
+        # The smallest workers cost the least for each core.
+        fetched = min(fetched, _most_fetched_mib_per_task(heap_share, known["worker.smallest.gib"]) / again)
     return _round_down_to_two_digits(parts * fetched * _payload_bytes_per_mib() / size)
 
 
@@ -95,9 +96,11 @@ def seconds_within_batch_limit(limit: int | None, rate: float) -> float:
 
 
 def partitions_that_hold_run(
-    streams: Mapping[str, Stream], peaks: Mapping[str, float], seconds: float
-) -> float:
-    """Return the partitions whose tasks hold the largest batch of a bounded run; 0 if none has to be held as a whole.
+    streams: Mapping[str, Stream], peaks: Mapping[str, float], seconds: float, heap_share: str
+) -> tuple[float, float]:
+    """Return the partitions whose tasks hold the largest batch of a bounded run, on workers with 4 GiB a core and with twice that.
+
+    None if no batch has to be held as a whole.
 
     Parameters
     ----------
@@ -105,18 +108,17 @@ def partitions_that_hold_run(
         Records per second by stream.
     seconds
         Time between two runs.
+    heap_share
+        Limit with the share of a worker's memory that is its heap.
     """
     size = sum(
         peak * streams[each].traffic.record_size * streams[each].fetched_whole for each, peak in peaks.items()
     )
     known = service_limits()
-    return (
-        _SPARE
-        * size
-        * seconds
-        * known["memory.expansion"]
-        / (known["memory.run_fetch_mib_per_task"] * 1024**2)
-    )
+    usual = known["memory.run_fetch_mib_per_task"]
+    most = max(usual, _most_fetched_mib_per_task(heap_share, known["worker.largest.gib_per_core"] * _TASKS))
+    needed = _SPARE * size * seconds / _payload_bytes_per_mib()
+    return needed / usual, needed / most
 
 
 def work_with_trigger_limit(work: QueryWork, seconds: float, *, followed: bool) -> QueryWork:
