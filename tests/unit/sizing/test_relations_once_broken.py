@@ -418,3 +418,18 @@ def test_batches_that_catch_up_fit_into_memory_without_more_shards(
     document = several(job | {"catch_up": {"outage": "4h", "within": "2h"}}, one=traffic)
     document["streams"]["one"]["retention"] = "48h"
     an_easier_environment_is_no_worse(document, factor)
+
+
+def test_cores_that_wait_for_shards_are_no_more_behind_a_repartition() -> None:
+    """Reading took the 10 % more of a repartition, too: 55 cores, called the fewest, and 54 that were pinned kept the SLA."""
+    rate = {"records_per_second_per_core": 8000, "batch_overhead": "3s", "basis": "measured"}
+    job = {"engine": "emr", "latency": "600000ms", "goal": "throughput", "rate": rate}
+    traffic = {"records_per_second": 50_000, "peak_factor": 2, "record_size": "1KiB"}
+    document = several(job, one=traffic)
+    document["streams"]["one"]["mode"] = "on-demand"
+    state, found = verdict(document)
+    assert state == KEPT
+    assert found is not None
+    assert found.jobs["job"].cores.value == 50  # 100,000 records/s of 1 KiB, 2 MiB/s of a shard
+    document["jobs"]["job"]["cores"] = 49
+    assert sized(document)[1] is None
