@@ -69,11 +69,8 @@ def _derivation_node(
 def _number_as_input(key: str, number: Number) -> FigureInput:
     if isinstance(number, CostItem):
         return FigureInput(key, f"${number.usd:,.2f}", number.why, inputs=number.inputs())
-    value = (
-        f"{number.value:,} {number.unit}"
-        if isinstance(number.value, int)
-        else f"{number.value} {number.unit}"
-    )
+    unit = number.unit.removesuffix("s") if number.value == 1 and len(number.unit) > 1 else number.unit
+    value = f"{number.value:,} {unit}" if isinstance(number.value, int) else f"{number.value} {unit}"
     if number.unit == "USD/month":
         value = f"${number.value:,.2f} a month"
     marks = ", rests on an assumption" if number.assumed else ""

@@ -12,9 +12,9 @@ _NAMED = 3
 """Most names that are written out; more are counted."""
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun: ``1 shard``, ``2 shards``, ``3 queries``, ``4 batches``."""
-    return f"{number:,} {noun if number == 1 else plural(noun)}"
+def count(number: float, noun: str) -> str:
+    """Return a number with its noun: ``1 shard``, ``2.5 shards``, ``3 queries``, ``4 batches``."""
+    return f"{number:,.12g} {noun if number == 1 else plural(noun)}"
 
 
 def plural(noun: str) -> str:

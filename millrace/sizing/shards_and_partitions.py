@@ -99,6 +99,8 @@ class StreamWithReaders:
         Partitions beyond those that the traffic needs, as a share of them.
     main_job
         Job whose reader decides on the cores, if it reads this stream; else that of the reader with the most work.
+    large_workers
+        Whether workers with the most memory hold what a partition gets between two bounded runs, so that fewer partitions do.
     """
 
     name: str
@@ -106,6 +108,7 @@ class StreamWithReaders:
     readers: Sequence[QueryDemand]
     spare: float = 0.0
     main_job: str = ""
+    large_workers: bool = False
 
     @cached_property
     def main_reader(self) -> QueryDemand:
@@ -166,7 +169,7 @@ class StreamWithReaders:
             default=1.0,
         )
         asked = partition_demands_at_peak(self.stream, len(shared), again, stretch)
-        held = max((demand.held_by for demand in self.readers), default=0.0)
+        held = max((demand.held_by[self.large_workers] for demand in self.readers), default=0.0)
         asked += tuple(
             PartitionDemand(
                 demand.partitions_to_read_at_a_time,
@@ -255,6 +258,11 @@ def partitions_figure_and_finding(
     assumed = stream.traffic.basis == "assumed"
     given, path = stream.given_partitions, ("streams", reading.name, unit)
     if given is not None:
+        one = reading.largest_demand(one_wave=True)
+        # More shards than are read in one wave may take several waves, but a few more than a wave's hand over too little.
+        numbers = range(fewest, one.fewest) if binding.strictly else ()
+        if numbers and not any(map(reading.main_reader_cores_for_partitions, numbers)):
+            fewest, binding = one.fewest, one
         whose = "the existing stream has them" if stream.belongs_to_others else "pinned"
         figure = pinned_figure(given, unit, f"{whose}; the traffic needs {fewest}: {binding.why}", path)
         if stream.refuses_fewer and given < fewest:
@@ -274,6 +282,9 @@ def partitions_figure_and_finding(
         ), None
     main = reading.main_reader
     assumed = assumed or main.assumed
+    if chosen < fewest:
+        reading = replace(reading, large_workers=True)
+        binding = reading.largest_demand(one_wave=False)
     if cores is not None:
         shards, own = (
             fewest_partitions_for_busy_cores(

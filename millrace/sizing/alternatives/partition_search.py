@@ -40,6 +40,12 @@ def cheapest_partitions(
     given
         Partitions of the streams that are not free.
     """
+    fitting = {
+        name: each.fewest_with_spare(one_wave=False)
+        for name, each in readings.items()
+        if each.is_left_to_plan
+    }
+    readings = {name: replace(each, large_workers=True) for name, each in readings.items()}
     options = {
         # Of choices that cost the same the first by name, whatever the order in the file.
         name: readings[name].fewest_partitions_by_cores()
@@ -57,7 +63,7 @@ def cheapest_partitions(
         if numbers or len(planner.demands[job]) > 1:
             by_job.setdefault(job, {})[name] = numbers
     for job, own in by_job.items():
-        chosen = _cheapest_partitions_of_job(planner, readings, job, own, chosen)
+        chosen = _cheapest_partitions_of_job(planner, readings, job, own, chosen, fitting)
     return chosen
 
 
@@ -67,6 +73,7 @@ def _cheapest_partitions_of_job(
     job: str,
     own: Mapping[str, Mapping[int, int]],
     chosen: dict[str, int],
+    fitting: Mapping[str, int],
 ) -> dict[str, int]:
     """Return partitions of all streams, of which those of one job cost the least together with it.
 
@@ -74,6 +81,8 @@ def _cheapest_partitions_of_job(
     ----------
     own
         Partitions of its streams by cores.
+    fitting
+        Partitions whose tasks hold a batch on usual workers.
     """
     if len(planner.demands[job]) > 1:
         streams = [readings[name] for name in own]
@@ -106,6 +115,8 @@ def _cheapest_partitions_of_job(
         found = cheapest_candidates(planner, job, chosen, combined)
         starts = [{**chosen, **candidate.partitions} for candidate in found]
     cost = partial(planner.monthly_usd, _jobs_that_read(job, readings, own), readings, own)
+    more = [{**each, **{name: max(each[name], fitting[name]) for name in own}} for each in starts]
+    starts += [each for each in more if each not in starts]
     # From the cheapest, and from one that pins refuse: a pin may be of those to which the search leads.
     refused = [each for each in starts if cost(each) == math.inf]
     climbed = [
@@ -156,7 +167,7 @@ def _more_partitions_that_cost_less(
             for names in raised
         ]
         if bounded:
-            steps += _as_many_as_cores(planner, job, own, chosen)
+            steps += _as_many_as_cores(planner, job, least, chosen)
             # What one stream has gained may be too much for another.
             steps += [{**chosen, name: chosen[name] - 1} for name in own if chosen[name] > least[name]]
         else:
@@ -188,18 +199,18 @@ def _doubled_while(
 
 
 def _as_many_as_cores(
-    planner: JobPlanner, job: str, own: Collection[str], chosen: Mapping[str, int]
+    planner: JobPlanner, job: str, least: Mapping[str, int], chosen: Mapping[str, int]
 ) -> list[dict[str, int]]:
-    """Return more partitions of some streams, as many as the cores of about as many executors: full waves of tasks save a shuffle."""
+    """Return other partitions of some streams, as many as the cores of about as many executors: full waves of tasks save a shuffle."""
     sized, _ = planner.plan_or_findings(job, chosen)
     if sized is None:
         return []
     numbers = [sized.vcpu * (sized.executors.value + more) for more in (-1, 0, 1)]
     return [
         {**chosen, **dict.fromkeys(names, number)}
-        for names in _streams_to_raise(planner, job, own, chosen)
+        for names in _streams_to_raise(planner, job, least, chosen)
         for number in numbers
-        if number > max(chosen[name] for name in names)
+        if number >= max(least[name] for name in names)
     ]
 
 

@@ -71,7 +71,7 @@ def least_streams_usd(planner: JobPlanner, demands: list[QueryDemand]) -> float:
     """Return the dollars a month of all streams and clusters with the fewest partitions that their traffic allows."""
     readings = _streams_with_readers(planner, demands)
     fewest = {
-        name: each.fewest_with_spare(one_wave=False)
+        name: replace(each, large_workers=True).fewest_with_spare(one_wave=False)
         if each.is_left_to_plan
         else partitions_figure_and_finding(each, None)[0].value
         for name, each in readings.items()

@@ -115,7 +115,7 @@ def job_plan_and_findings(
     problems, queries, memory, run, way, sized, choices, spreads = made
 
     def worker_input() -> FigureInput:
-        value = f"{way.worker}: {way.vcpu} cores, {int(way.memory_gib)} GiB"
+        value = f"{way.worker}: {count(way.vcpu, 'core')}, {int(way.memory_gib)} GiB"
         why = "the cheapest that holds what it must, at the known rate"
         return (
             FigureInput("worker", value, path=("jobs", name, "worker"))
@@ -299,7 +299,7 @@ def _executors_workers_and_findings(
         why = f"{count(cores.value, 'core')}, {each} on each"
         if executors > math.ceil(cores.value / each):
             why += "; fewer do not hold state and batches"
-        workers_why = f"{count(executors, 'executor')} of {each} cores, and the driver"
+        workers_why = f"{count(executors, 'executor')} of {count(each, 'core')}, and the driver"
         return (
             Figure(
                 executors,

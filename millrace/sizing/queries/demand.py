@@ -45,7 +45,7 @@ class QueryDemand:
     read_at_once
         Partitions that must be read at a time, for the arriving records and for catch-up.
     held_by
-        Partitions whose tasks can hold a batch of a bounded run; 0 for other queries.
+        Partitions whose tasks can hold a batch of a bounded run, on usual workers and on those with the most memory; 0 for other queries.
     stage
         Stage of a bounded run in which it works, 0 or 1: derive queries begin when all is landed.
     part
@@ -77,7 +77,7 @@ class QueryDemand:
     part: float = 1.0
     partitions: int | None = None
     read_at_once: float = 0.0
-    held_by: float = 0.0
+    held_by: tuple[float, float] = (0.0, 0.0)
     stage: int = 0
 
     @property
@@ -113,7 +113,7 @@ class QueryDemand:
             self,
             needed=self.needed * part,
             read_at_once=self.read_at_once * part,
-            held_by=self.held_by * part,
+            held_by=(self.held_by[0] * part, self.held_by[1] * part),
         )
 
 

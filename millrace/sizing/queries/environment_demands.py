@@ -202,14 +202,21 @@ def _seconds_that_a_batch_may_hold(facts: _QueryFacts, job: str, query: Query) -
     seconds = min(
         found
         for whose, one in each
+        for peaks in (_peak_rates_by_stream(facts, one),)
         for found in (
-            seconds_that_fit_in_memory(streams, _peak_rates_by_stream(facts, one)),
+            seconds_that_fit_in_memory(
+                streams,
+                peaks,
+                _seconds_per_record_of_shared_partitions(facts, one, peaks),
+                peak_multiple_to_catch_up(jobs[whose], asked=True),
+                jobs[whose].heap_share,
+            ),
             seconds_within_retention(
                 [streams[name] for name in one.source_stream_names], outage_to_plan_for(jobs[whose])
             ),
             seconds_within_batch_limit(
                 getattr(one, "records_per_batch", None),
-                sum(_peak_rates_by_stream(facts, one).values()) * peak_multiple_to_catch_up(jobs[whose]),
+                sum(peaks.values()) * peak_multiple_to_catch_up(jobs[whose]),
             ),
         )
     )
@@ -320,9 +327,11 @@ def _query_demand(
         spares=lambda: extra_core_inputs(environment, job_name, again, work, tuple(peaks)),
         again=again,
         read_at_once=work.rate * work.hand_over * again,
-        held_by=0.0
+        held_by=(0.0, 0.0)
         if every is None
-        else partitions_that_hold_run(environment.streams, peaks, every.total_seconds()),
+        else partitions_that_hold_run(
+            environment.streams, peaks, every.total_seconds(), environment.jobs[job_name].heap_share
+        ),
         stage=int(every is not None and not isinstance(query, SourceQueryBase)),
         part=part,
         partitions=partitions,

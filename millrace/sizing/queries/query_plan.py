@@ -12,7 +12,7 @@ from millrace.config.kafka.reading_options import KafkaReading
 from millrace.config.model import Environment, Job
 from millrace.config.queries import OneStreamQueryBase, SourceQueryBase
 from millrace.config.units import format_duration
-from millrace.sizing.plan_model import Figure, QueryPlan, pinned_figure
+from millrace.sizing.plan_model import Figure, FigureInput, QueryPlan, pinned_figure
 from millrace.sizing.queries.benchmark_figures import cores_with_contention
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.run_plan import run_period_figure
@@ -24,6 +24,9 @@ _OUTAGE = timedelta(minutes=10)
 
 _WITHIN = timedelta(hours=20)
 """Longest time to catch up for which a job is sized: a day, without what arrives while its driver starts."""
+
+
+_HAND_OVER = "the time in which one shard hands a record to this reader; p shards are read at a time"
 
 
 @dataclass(frozen=True)
@@ -153,14 +156,25 @@ def query_plan_and_findings(
     )
     work = demand.work
     taken = work.rate * work.most_arrival_seconds
+    by_cores, seconds = spread_.seconds_by_cores(work, taken), spread_.batch_seconds(work, taken)
+    why = (
+        f"{work.overhead:g} s and {taken:,.0f} records on {count(float(f'{spread_.effective:.3g}'), 'core')}"
+    )
+    if seconds > by_cores:
+        why += f" take {by_cores:,.3f} s; to deliver them takes longer, {count(float(f'{spread_.read_at_once:.3g}'), 'shard')} at a time"
     took = Figure(
-        round(spread_.batch_seconds(work, taken), 3),
+        round(seconds, 3),
         "s",
-        f"{work.overhead:g} s and {taken:,.0f} records on {spread_.effective:.3g} cores",
+        why,
         assumed=demand.assumed,
-        formula="a + λT·b/c",
+        formula="max(a + λT·b/c, fixed cost without reading + λT·h/p)" if work.hand_over else "a + λT·b/c",
         inputs=lambda: (
             *demand.inputs(),
+            *(
+                (FigureInput("h", f"{work.hand_over * 1e6:,.1f} µs a record", _HAND_OVER, inputs=(*read,)),)
+                if work.hand_over
+                else ()
+            ),
             f"{demand.number_key_prefix}.trigger_seconds",
             f"{demand.number_key_prefix}.cores",
         ),
@@ -219,7 +233,7 @@ def _catch_up_figure(
     outage = outage_to_plan_for(job)
     work = demand.work
     full = spread_.batch_seconds(work, limit)
-    by_cores = work.overhead + limit * work.per_record / spread_.effective
+    by_cores = spread_.seconds_by_cores(work, limit)
     bound = ", as much as its shards hand over," if full > max(by_cores, trigger * (1 - 1 / limit)) else ""
     capacity = limit / max(trigger, full)
     waiting = demand.work.rate * outage.total_seconds()

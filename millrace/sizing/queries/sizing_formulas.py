@@ -205,7 +205,11 @@ class CoreSpread:
         other queries use meanwhile what this one leaves.
         """
         handed = self._seconds_without_reading(work) + records * work.hand_over / self.read_at_once
-        return max(work.overhead + records * work.per_record / self.effective, handed)
+        return max(self.seconds_by_cores(work, records), handed)
+
+    def seconds_by_cores(self, work: QueryWork, records: float) -> float:
+        """Return the seconds of a batch whose partitions deliver at once: a + n·b/c."""
+        return work.overhead + records * work.per_record / self.effective
 
     def batch_seconds_alone(
         self, work: QueryWork, records: float, partitions: float, overhead: float
@@ -262,11 +266,11 @@ def choose_core_spread(
         The fewest cores; waves over the source's partitions if they suffice, else a repartition.
     """
     assert partitions > read_at_once, "all partitions together hand over less than arrives"
+    # A task that waits for its partition does not wait longer behind a repartition.
+    shuffled = whole_cores(max(needed * (1 + overhead), read_at_once))
     needed = max(needed, read_at_once)
-    fewest = whole_cores(needed)
-    if fewest == 1:
+    if whole_cores(needed) == 1:
         return CoreSpread(1, 1.0, None, 1.0, math.ceil(partitions))
-    shuffled = whole_cores(needed * (1 + overhead))
     while effective_cores(partitions, shuffled) <= read_at_once:
         shuffled += 1
     if steady and partitions > needed:

@@ -14,6 +14,9 @@ from millrace.sizing.queries.sizing_formulas import QueryWork
 _HELD = 0.9
 """Share of what memory holds that arrives between two triggers."""
 
+_TASKS = 2
+"""Tasks at once of the smallest workers."""
+
 _JOINED = 50.0
 """Fixed costs of a batch that fit into the longest trigger of a join: 2 % of its time."""
 
@@ -26,25 +29,57 @@ WORTH = 3.0
 
 def most_fetched_bytes(tasks: float) -> float:
     """Return the bytes of payload that tasks may have fetched within their share of the heap."""
+    return tasks * service_limits()["memory.fetch_mib_per_task"] * _payload_bytes_per_mib()
+
+
+def _payload_bytes_per_mib() -> float:
+    """Return the bytes of payload that take a MiB of the heap."""
+    return 1024**2 / service_limits()["memory.expansion"]
+
+
+def _most_fetched_mib_per_task(heap_share: str, gib: float) -> float:
+    """Return the MiB of the heap that the records of a task may take on workers of two tasks with so much memory."""
     known = service_limits()
-    return tasks * known["memory.fetch_mib_per_task"] * 1024**2 / known["memory.expansion"]
+    heap = min(1024 * gib * known[heap_share], 1024 * gib - _TASKS * known["memory.python_mib_per_task"])
+    own = known["memory.reserved_mib"] + known["memory.base_mib"]
+    return (heap - own) / _TASKS - known["memory.writer_mib_per_task"]
 
 
-def seconds_that_fit_in_memory(streams: Mapping[str, Stream], peaks: Mapping[str, float]) -> float:
+def seconds_that_fit_in_memory(
+    streams: Mapping[str, Stream],
+    peaks: Mapping[str, float],
+    hand_over: Mapping[str, float],
+    again: float,
+    heap_share: str,
+) -> float:
     """Return the seconds of arrivals that memory holds: that of the fewest partitions that the traffic needs.
 
-    So it depends on no cores.
+    So it depends on no cores. Where the file asks to catch up, batches are so much larger than what arrives, and they fit on the
+    smallest workers: with a longer trigger, more partitions or larger workers would be paid for.
 
     Parameters
     ----------
     peaks
         Records per second by stream.
+    hand_over
+        Seconds in which a partition of a stream delivers one record.
+    again
+        Rate during catch-up that the file asks for, as a multiple of the peak.
+    heap_share
+        Limit with the share of a worker's memory that is its heap.
     """
     if not any(streams[each].fetched_whole for each in peaks):
         return math.inf
     size = sum(peak * streams[each].traffic.record_size for each, peak in peaks.items())
-    parts = sum(_least_partitions(streams[each], peak) for each, peak in peaks.items())
-    return _round_down_to_two_digits(_HELD * most_fetched_bytes(parts) / size)
+    parts = sum(
+        _least_partitions(streams[each], peak, again * peak * hand_over[each]) for each, peak in peaks.items()
+    )
+    known = service_limits()
+    fetched = _HELD * known["memory.fetch_mib_per_task"]
+    if again > 1:
+        # The smallest workers cost the least for each core.
+        fetched = min(fetched, _most_fetched_mib_per_task(heap_share, known["worker.smallest.gib"]) / again)
+    return _round_down_to_two_digits(parts * fetched * _payload_bytes_per_mib() / size)
 
 
 def seconds_within_retention(streams: Iterable[Stream], outage: timedelta) -> float:
@@ -61,9 +96,11 @@ def seconds_within_batch_limit(limit: int | None, rate: float) -> float:
 
 
 def partitions_that_hold_run(
-    streams: Mapping[str, Stream], peaks: Mapping[str, float], seconds: float
-) -> float:
-    """Return the partitions whose tasks hold the largest batch of a bounded run; 0 if none has to be held as a whole.
+    streams: Mapping[str, Stream], peaks: Mapping[str, float], seconds: float, heap_share: str
+) -> tuple[float, float]:
+    """Return the partitions whose tasks hold the largest batch of a bounded run, on workers with 4 GiB a core and with twice that.
+
+    None if no batch has to be held as a whole.
 
     Parameters
     ----------
@@ -71,18 +108,17 @@ def partitions_that_hold_run(
         Records per second by stream.
     seconds
         Time between two runs.
+    heap_share
+        Limit with the share of a worker's memory that is its heap.
     """
     size = sum(
         peak * streams[each].traffic.record_size * streams[each].fetched_whole for each, peak in peaks.items()
     )
     known = service_limits()
-    return (
-        _SPARE
-        * size
-        * seconds
-        * known["memory.expansion"]
-        / (known["memory.run_fetch_mib_per_task"] * 1024**2)
-    )
+    usual = known["memory.run_fetch_mib_per_task"]
+    most = max(usual, _most_fetched_mib_per_task(heap_share, known["worker.largest.gib_per_core"] * _TASKS))
+    needed = _SPARE * size * seconds / _payload_bytes_per_mib()
+    return needed / usual, needed / most
 
 
 def work_with_trigger_limit(work: QueryWork, seconds: float, *, followed: bool) -> QueryWork:
@@ -143,8 +179,11 @@ def work_with_landing_pace(work: QueryWork, landed: Sequence[QueryWork], most: f
     return min(possible, key=lambda each: each.overhead_factor, default=found[-1])
 
 
-def _least_partitions(stream: Stream, peak: float) -> float:
-    """Return the fewest partitions for the arriving records; more that are pinned do not count, as the plan's own may be."""
+def _least_partitions(stream: Stream, peak: float, read_at_once: float) -> float:
+    """Return the fewest partitions for the arriving records, and for their readers.
+
+    More that are pinned do not count, as the plan's own may be.
+    """
     size = peak * stream.traffic.record_size
     arriving = {
         "records in": peak
@@ -156,7 +195,8 @@ def _least_partitions(stream: Stream, peak: float) -> float:
         1.0, *(arriving[each.of] / limit_per_second(each) for each in stream.limits if each.of in arriving)
     )
     if stream.elastic_limit_names is None:
-        return needed if stream.given_partitions is None else min(needed, stream.given_partitions)
+        needed = max(needed, read_at_once)
+        return min(needed, stream.given_partitions or needed)
     first, headroom = (service_limits()[name] for name in stream.elastic_limit_names)
     return max(first, needed * headroom)
 

@@ -78,6 +78,22 @@ def test_a_tree_names_file_and_line() -> None:
     assert f"environments/prod.yaml:{line} streams.flights.traffic.records_per_second" in origins
 
 
+def test_a_batch_that_its_shards_deliver_slowly_says_so() -> None:
+    """Its work alone takes 5.84 s, which was the only formula of 7.72 s."""
+    environment = load("minimal", root=ROOT)
+    key = "jobs.clicks.queries.land-clicks.batch_seconds"
+    found = derivation_of_number(environment, plan(environment), key)
+    assert found.value.startswith("7.722 s")
+    assert (
+        "24,000 records on 1 core take 5.840 s; to deliver them takes longer, 1 shard at a time" in found.how
+    )
+    assert "λT·h/p" in found.how
+    (each,) = (part for part in found.inputs if part.name == "h")
+    assert 2 + 24_000 * float(each.value.split()[0]) / 1e6 == pytest.approx(7.722, abs=0.001)
+    assert "limits.yaml: Kinesis quotas" in str(each)
+    assert "1 cores" not in str(found)
+
+
 def test_a_default_says_that_it_is_one(from_text: Loader) -> None:
     environment = from_text(text())
     origins = [

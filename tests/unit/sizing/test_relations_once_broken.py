@@ -402,3 +402,34 @@ def test_workers_are_held_where_fewer_would_leave_a_backlog() -> None:
         "join": {"source": "landed_one", "watermark": watermark},
     }
     assert verdict(document)[0] == KEPT
+
+
+@pytest.mark.parametrize(
+    ("latency", "factor", "per_core", "overhead", "traffic"),
+    [("300000ms", 3, 5000, "3s", {"records_per_second": 2500, "peak_factor": 2, "record_size": "400B"}),
+     ("120000ms", 2.5, 1500, "4s", {"records_per_second": 15_000, "peak_factor": 2, "record_size": "4KiB"})]
+)  # fmt: skip
+def test_batches_that_catch_up_fit_into_memory_without_more_shards(
+    latency: str, factor: float, per_core: int, overhead: str, traffic: Document
+) -> None:
+    """A looser SLA took the trigger that memory holds at the peak; batches of three times that took half as many shards more."""
+    rate = {"records_per_second_per_core": per_core, "batch_overhead": overhead, "basis": "measured"}
+    job = {"engine": "glue", "latency": latency, "rate": rate}
+    document = several(job | {"catch_up": {"outage": "4h", "within": "2h"}}, one=traffic)
+    document["streams"]["one"]["retention"] = "48h"
+    an_easier_environment_is_no_worse(document, factor)
+
+
+def test_cores_that_wait_for_shards_are_no_more_behind_a_repartition() -> None:
+    """Reading took the 10 % more of a repartition, too: 55 cores, called the fewest, and 54 that were pinned kept the SLA."""
+    rate = {"records_per_second_per_core": 8000, "batch_overhead": "3s", "basis": "measured"}
+    job = {"engine": "emr", "latency": "600000ms", "goal": "throughput", "rate": rate}
+    traffic = {"records_per_second": 50_000, "peak_factor": 2, "record_size": "1KiB"}
+    document = several(job, one=traffic)
+    document["streams"]["one"]["mode"] = "on-demand"
+    state, found = verdict(document)
+    assert state == KEPT
+    assert found is not None
+    assert found.jobs["job"].cores.value == 50  # 100,000 records/s of 1 KiB, 2 MiB/s of a shard
+    document["jobs"]["job"]["cores"] = 49
+    assert sized(document)[1] is None

@@ -147,3 +147,13 @@ def test_the_simulator_falls_behind_where_shards_do(from_text: Loader) -> None:
     )
     found = simulate(played).queries["land"]
     assert found.waiting == pytest.approx(600 * (8_192 - 2_048), rel=0.1)
+
+
+def test_pinned_shards_name_as_many_as_are_not_refused(from_text: Loader) -> None:
+    """It said what the traffic needs without the fixed cost of batches, and refused that number."""
+    more = {"sla": "5m", "overhead": "4s", "job": "catch_up: {outage: 4h, within: 2h}"}
+    shards = plan(of(from_text, 30_000, "4KiB", 189, **more)).streams["clicks"].expected_partitions
+    least = int(shards.why.split("the traffic needs ")[1].split(":")[0])
+    plan(of(from_text, 30_000, "4KiB", least, **more))
+    with pytest.raises(ConfigurationError, match=f"at least {least}"):
+        plan(of(from_text, 30_000, "4KiB", least - 1, **more))
