@@ -53,6 +53,7 @@ MAGIC = {
 _LONGEST = max(len(mark) for marks in MAGIC.values() for mark in marks) // 2
 _STEP = 64 * 1024
 _TAKEN = 16 * 1024
+_BLOCK = 4096
 
 MOST_STREAMS = 10_000
 """Most streams (for snappy, chunks) in a message, one after the other. An empty stream takes eight bytes and a decompressor."""
@@ -220,18 +221,30 @@ def _snappy_chunks(message: bytes) -> Iterator[bytes]:
 
 
 @cache
-def _crc32c_table() -> list[int]:
-    table = list(range(256))
+def _crc32c_by_distance() -> Any:
+    """Return what each byte adds to a CRC-32C (polynomial 0x82F63B78) by its distance from the end of a block."""
+    import numpy as np
+
+    table: Any = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        table = [value >> 1 ^ (0x82F63B78 if value & 1 else 0) for value in table]
-    return table
+        table = (table >> 1) ^ (table & 1) * np.uint32(0x82F63B78)
+    rows = [table]
+    while len(rows) < _BLOCK:
+        rows.append((rows[-1] >> 8) ^ table[rows[-1] & 0xFF])
+    return np.array(rows)
 
 
 def _masked_crc32c(data: bytes) -> int:
     """Return the checksum of a chunk (snappy's ``framing_format.txt``, section 3); no library on every engine has it."""
-    table, found = _crc32c_table(), 0xFFFFFFFF
-    for byte in data:
-        found = table[(found ^ byte) & 0xFF] ^ found >> 8
+    import numpy as np
+
+    by_distance, found = _crc32c_by_distance(), 0xFFFFFFFF
+    for begin in range(0, len(data), _BLOCK):
+        block = np.frombuffer(data, np.uint8, min(_BLOCK, len(data) - begin), begin).copy()
+        carried = min(4, len(block))
+        block[:carried] ^= np.frombuffer(found.to_bytes(4, "little"), np.uint8, carried)
+        added = by_distance[np.arange(len(block) - 1, -1, -1), block]
+        found = int(np.bitwise_xor.reduce(added)) ^ found >> 8 * carried
     found ^= 0xFFFFFFFF
     return ((found >> 15 | found << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
