@@ -194,7 +194,10 @@ def _job_tables(environment: Environment, jobs: Iterable[JobPlan], terminal: boo
 def _executor_range_text(job: JobPlan) -> str:
     """Return the range of the job's executors, and the memory that each needs."""
     least, most = job.scaling.min_executors, job.executors
-    return f"{_figure_cell(least)} to {_figure_cell(most)} executors; {_figure_cell(job.memory)} of {job.memory_gib} GiB: {job.memory.why}"
+    executors = f"{_figure_cell(most)} {'executor' if most.value == 1 else 'executors'}"
+    if least.value != most.value:
+        executors = f"{_figure_cell(least)} to {executors}"
+    return f"{executors}; {_figure_cell(job.memory)} of {job.memory_gib} GiB: {job.memory.why}"
 
 
 def _reason_line(text: str, terminal: bool) -> Padding | _PlainTable:

@@ -10,6 +10,7 @@ from millrace.sizing.cost import HOURS, cost_item, quantity_by_tier
 from millrace.sizing.costs.endpoints_or_nat_gateways import created_kms_keys_with_contents
 from millrace.sizing.plan_model import Alarm, CostItem, StreamPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
+from millrace.sizing.readable_numbers import count
 
 _TIERS = ((0, ""), (10_000, "after_10000."), (250_000, "after_250000."), (1_000_000, "after_1000000."))
 """Number of metrics of an account and region before each tier, and the tier's price name (AWS' price page of CloudWatch)."""
@@ -33,7 +34,7 @@ def shared_cost_items(
     alarms
         All deployed alarms.
     """
-    made = created_kms_keys_with_contents(environment)
+    made, number = created_kms_keys_with_contents(environment), len(alarms)
     items = []
     if made:
         why = f"one each: {', '.join(made)}"
@@ -41,9 +42,7 @@ def shared_cost_items(
     items += network
     items += [
         *metric_cost_items(environment, streams, prices),
-        cost_item(
-            "alarms", len(alarms), "cloudwatch.alarm_month", prices, f"{len(alarms)} alarms", assumed=False
-        ),
+        cost_item("alarms", number, "cloudwatch.alarm_month", prices, count(number, "alarm"), assumed=False),
         cost_item(
             "dashboard", 1, "cloudwatch.dashboard_month", prices, "one for the environment", assumed=False
         ),

@@ -255,3 +255,10 @@ def test_help_in_60_columns_has_each_command_and_option_whole_before_its_explana
             assert re.search(rf"{re.escape(name)}.*  \S", row), (words, name, shown)
             seen += 1
     assert seen > 250
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plan_counts_executors_once_and_in_the_singular(name: str) -> None:
+    shown = millrace("plan", "--env", name).stdout
+    assert " executor" in shown
+    assert not re.search(r"(\b\d+) to ~?\1 executor|\b(?<! to )~?1 executors", shown)
