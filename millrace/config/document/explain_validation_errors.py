@@ -52,7 +52,8 @@ _PATTERNS = {
     r"^[a-z][a-z0-9-]{0,18}[a-z0-9]$": "2 to 20 lower-case letters, digits and hyphens, a letter first",
     r"^[a-z0-9]{1,10}$": "up to 10 lower-case letters and digits",
     r"^[^@\s]+@[^@\s]+\.[^@\s]+$": "an e-mail address",
-    r"^[ -~\t]$": "one character of ASCII",
+    r"^[\t -/:-@\[\]-`{-~]$": "one character of ASCII that is no letter, digit or backslash",
+    r"^[!-/:-@\[\]-`{-~]$": "one character of ASCII that is no letter, digit or backslash, and no blank",
     r"^https?://\S+$": "an address that begins with https:// or http://",
     r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[^*?\s]+$": (
         "a prefix, such as s3://company-lake/reference/airports"

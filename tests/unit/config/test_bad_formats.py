@@ -93,6 +93,20 @@ ROWS = {
         SCHEMA, _with("click.ddl", '{kind: csv, delimiter: "||"} #!'), f"{LAND}.format.delimiter", "||",
         "one character", None,
     ),
+    **{
+        f"{said} as the {key}": (
+            SCHEMA, _with("click.ddl", f"{{kind: csv, {key}: '{given}'}} #!"), f"{LAND}.format.{key}", given,
+            "one character of ASCII that is no letter, digit or backslash", None,
+        )
+        for key, given, said in (
+            ("delimiter", "\\", "a backslash"), ("delimiter", "1", "a digit"), ("delimiter", "x", "a letter"), ("quote", " ", "a blank"),
+            ("quote", "f", "a letter"),
+        )
+    },
+    "a delimiter that is the quote": (
+        SCHEMA, _with("click.ddl", "{kind: csv, delimiter: \"'\", quote: \"'\"} #!"), f"{LAND}.format.quote", "'",
+        "another character than the delimiter", None,
+    ),
     "a schema of another format": (
         SCHEMA, _with("click.ddl #!", "avro"), f"{LAND}.schema", f"{FOLDER}/click.ddl",
         "an .avsc file below pipelines/, which travels with the job for format avro", None,
