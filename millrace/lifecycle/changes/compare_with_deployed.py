@@ -252,8 +252,8 @@ def _ways_to_keep_position(
     (bucket, folder, _), (other_bucket, own, _) = (each.checkpoint.rsplit("/", 2) for each in (owner, writer))
     if owner.partitions != writer.partitions:
         yield (
-            f"set `kafka.start_offsets` of {writer.query} to the positions that `millrace checkpoint show {owner.job} --env "
-            f"{env}` prints after `millrace drain`"
+            f"set `kafka.start_offsets` of {writer.query}, in the place of `start`, to the positions that `millrace checkpoint "
+            f"show {owner.job} --env {env}` prints after `millrace drain`"
         )
     elif bucket != other_bucket:
         yield (
