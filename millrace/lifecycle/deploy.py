@@ -97,21 +97,21 @@ def deploy_around_jobs_and_return_started(
     AwsError, NotDeployedError
         AWS refused the first requests.
     """
-    stopped = {
+    idle = {
         change.job
         for change in changes.jobs
-        if change.after in ("restart", "remove")
+        if (change.before == "drain" or change.after in ("restart", "remove"))
         and _run_verb(aws, change.job, "status", progress=progress)["desired_state"] != "running"
     }
-    # A renamed job stays stopped as the one that it was.
-    stopped |= {change.job for change in changes.jobs if change.continues in stopped}
+    # A renamed job stays stopped as the one that it was, whatever the job did whose name it takes.
+    stopped = {change.job for change in changes.jobs if change.predecessors and change.predecessors <= idle}
     removals = tuple(in_removal_order(changes.removals))
     drained: list[str] = []
     deploying = False
     try:
         for change in changes.jobs:
             if change.before == "drain":
-                if change.job not in stopped:
+                if change.job not in idle:
                     # Also if it fails: a drain first sets the desired state to stopped.
                     drained.append(change.job)
                     _run_verb(aws, change.job, "drain", progress=progress)

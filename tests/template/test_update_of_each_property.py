@@ -108,7 +108,7 @@ def wrong(deployed: dict[str, Template], edit: Edit) -> str | None:
         return f"refused: {refused}, by AWS: {said}"
     if standing != new:
         return "the last step is not the new template"
-    shown = any(line.endswith("(is replaced)") for line in change.resources)
+    shown = any("(is replaced" in line for line in change.resources)
     if not refused and shown is not (edit.logical in replaced(old, new)) and not change.permissions:
         return f"replaced: {shown}"
     return None

@@ -17,7 +17,6 @@ from millrace.cli.run.checkpoint_compatibility import (
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.lifecycle.account.catalog_columns import ddl_columns_by_table, table_names_in_settings
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.changes.deployment_changes import DELETED
 from millrace.lifecycle.changes.stack_removals import StackRemoval
 from millrace.lifecycle.deploy import DeploymentChanges, job_settings_in_assembly
 
@@ -28,8 +27,10 @@ _SHOWN_LINES = 30
 
 
 def jobs_that_continue_checkpoints(changes: DeploymentChanges) -> list[str]:
-    """Return the jobs that start again on checkpoints that exist, a renamed one under its new name."""
-    return [job.job for job in changes.jobs if job.after == "restart" or job.continues is not None]
+    """Return the jobs that start on checkpoints that exist, a renamed one under its new name."""
+    return [
+        job.job for job in changes.jobs if job.after == "restart" or job.continues is not None or job.resumes
+    ]
 
 
 def rehearse_table_changes(
@@ -141,7 +142,10 @@ def change_lines(changes: DeploymentChanges) -> list[str]:
     for job in changes.jobs:
         steps = [step for step in (job.before, "deploy", job.after) if step != "leave"]
         if len(steps) > 1:
-            lines.append(f"job {job.job}: {', '.join(steps)}: {'; '.join(job.why)}")
+            why = "; ".join(job.why)
+            if job.resumes:
+                why += f"; continues from checkpoints that no deployed job has: {', '.join(job.resumes)}"
+            lines.append(f"job {job.job}: {', '.join(steps)}: {why}")
     for removal in changes.removals:
         lines += _removal_lines(removal)
     for name, stages in changes.stages.items():
@@ -182,12 +186,7 @@ def removal_questions(changes: DeploymentChanges) -> list[str]:
             stays = f" These stay: {', '.join(removal.stays)}." if removal.stays else ""
             goes = f" These are deleted: {', '.join(removal.goes)}." if removal.goes else ""
             lines.append(f"Remove {what}{heir}?{stays}{goes}")
-    lost = [
-        line.removeprefix("- ").removesuffix(DELETED)
-        for stack in changes.stacks
-        for line in stack.resources
-        if line.endswith(DELETED)
-    ]
+    lost = [resource for stack in changes.stacks for resource in stack.lost]
     deleted = f" These are deleted with their data: {', '.join(lost)}." if lost else ""
     return [*lines, f"Deploy this?{deleted}"]
 
@@ -204,7 +203,10 @@ def changes_document(changes: DeploymentChanges) -> dict[str, Any]:
         "first": changes.order.first,
         "removals": {each.stack: {"stays": each.stays, "deleted": each.goes} for each in changes.removals},
         "updates": {stack: [what for what, _ in stages] for stack, stages in changes.stages.items()},
-        "jobs": {job.job: {"before": job.before, "after": job.after, "why": job.why} for job in changes.jobs},
+        "jobs": {
+            job.job: {"before": job.before, "after": job.after, "why": job.why, "resumes": job.resumes}
+            for job in changes.jobs
+        },
     }
 
 

@@ -24,6 +24,7 @@ from millrace.cli.shared.options import (
     load_environment_with_job,
 )
 from millrace.lifecycle import upgrade_or_rollback_job as steps
+from millrace.lifecycle.changes.table_writer_changes import checkpoints_url
 from millrace.lifecycle.deploy import DeploymentChanges
 from millrace.lifecycle.versions_for_rollback import UpgradeError, find_previous_version
 
@@ -71,8 +72,10 @@ def upgrade(
     )
     if not as_json:
         typer.echo("\n".join(change_lines(own)))
-    if change.after == "start":
-        raise UpgradeError(f"{job} is not deployed yet; run `millrace deploy --env {environment.name}`")
+    if change.after == "start" or change.continues is not None:
+        raise UpgradeError(
+            f"{job} is not deployed yet, or under another name; run `millrace deploy --env {environment.name}`"
+        )
     others = steps.changed_shared_stacks(result, aws.names.prefix)
     if others:
         raise UpgradeError(
@@ -119,8 +122,14 @@ def rollback(
         f"{job}: rolling back to the version that was deployed until {version.at}: {version.document_url}",
         err=True,
     )
+    document = version.read_launch_document(aws.client("s3"))
+    if (url := checkpoints_url(document)) != aws.names.checkpoints_url(job):
+        raise UpgradeError(
+            f"the version before was another job named {job}, with the checkpoints {url}; to have that one back, restore the "
+            f"earlier file, then `millrace deploy --env {environment.name}`"
+        )
     try:
-        refusals = checkpoint_refusals(aws, job, version.read_launch_document(aws.client("s3")))
+        refusals = checkpoint_refusals(aws, job, document)
     except LaunchDocumentOfOtherReleaseError as error:
         refusals = []
         typer.echo(

@@ -35,9 +35,14 @@ from millrace.lifecycle.changes.stack_exports import (
     stack_order,
 )
 from millrace.lifecycle.changes.stack_removals import StackRemoval, build_stack_removal
-from millrace.lifecycle.changes.table_writer_changes import checkpoints_url, output_writer_changes
+from millrace.lifecycle.changes.table_writer_changes import (
+    OutputWriterChange,
+    checkpoints_url,
+    output_writer_changes,
+    query_checkpoints,
+)
 from millrace.lifecycle.changes.undeclared_stacks import NEVER_MADE, deployed_template, stacks_beside_assembly
-from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
+from millrace.lifecycle.jobs.checkpoints import has_batches_at
 
 _LASTING = ("kafka", "lifecycle", "network", "storage", "streams")
 """Parts of an environment that hold data, or that everything depends on."""
@@ -123,9 +128,11 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
     heirs = {
         earlier: job
         for job, (_, will) in started.items()
-        for earlier, document in gone.items()
-        if document is not None and checkpoints_url(will) == checkpoints_url(document)
+        for earlier, (_, document) in documents.items()
+        if earlier != job and checkpoints_url(will) == checkpoints_url(document)
     }
+    with translating_aws_errors("cannot read the checkpoints"):
+        resumed = _queries_on_checkpoints_of_no_deployed_job(aws, documents, started)
     sources = (source_names_in_templates(old.values()), source_names_in_templates(new.values()))
     jobs = [
         JobChange(
@@ -137,16 +144,16 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
     for job, (url, document) in started.items():
         stack = names.stack(f"job-{job}")
         old_url, old_document = documents.get(job, (None, None))
-        jobs.append(
-            build_job_change(
-                job,
-                stack=(old[stack], new[stack]),
-                document=(old_document, document),
-                document_url=(old_url, url),
-                sources=sources,
-                continues=next((earlier for earlier, heir in heirs.items() if heir == job), None),
-            )
+        change = build_job_change(
+            job,
+            stack=(old[stack], new[stack]),
+            document=(old_document, document),
+            document_url=(old_url, url),
+            sources=sources,
+            continues=next((earlier for earlier, heir in heirs.items() if heir == job), None),
+            heir=heirs.get(job),
         )
+        jobs.append(replace(change, resumes=resumed[job]))
         if old_document is not None:
             numbers[job] = tuple(
                 f"{path}: {before} → {after}"
@@ -216,22 +223,75 @@ def _output_writer_change_lines(
         {job: document for job, (_, document) in deployed.items()},
         {job: document for job, (_, document) in new.items()},
     )
-    env = aws.names.environment.name
+    s3 = aws.client("s3")
     for change in changes:
-        owner, job, query = change.owner, change.new.job, change.new.query
-        with translating_aws_errors(f"cannot read the checkpoint of {job}/{query}"):
-            if JobCheckpoints(aws.client("s3"), aws.names, job).has_batches(query):
+        owner, writer = change.owner, change.new
+        with translating_aws_errors(f"cannot read the checkpoint of {writer.job}/{writer.query}"):
+            # `checkpoint move` leaves nothing behind; beside the owner's, a checkpoint is one of an earlier job.
+            begun = has_batches_at(s3, writer.checkpoint)
+            if begun and not has_batches_at(s3, owner.checkpoint):
                 continue
-        ways = [f"`millrace checkpoint move {owner.job} {owner.query} {job}/{query} --env {env}` first"]
-        if owner.job not in new:
-            ways = [
-                f"if it is the same job, write `renamed_from: {owner.job}` into job {job}",
-                f"if it is not, deploy without {job}, which removes {owner.job}; then deploy {job}",
-            ]
+        remains = any(owner.checkpoint.startswith(f"{checkpoints_url(each)}/") for _, each in new.values())
+        ways = _ways_to_keep_position(aws.names, change, begun=begun, remains=remains)
         yield (
-            f"job {job}, query {query}: {change.output} is written by query {owner.query} of job {owner.job}, and "
-            f"{job} would read its source again on a checkpoint of its own; {'; '.join(ways)}"
+            f"job {writer.job}, query {writer.query}: {change.output} is written by query {owner.query} of job "
+            f"{owner.job}, and {writer.job} would not continue from its position, but from a checkpoint of its own; "
+            f"{'; '.join(ways)}"
         )
+
+
+def _ways_to_keep_position(
+    names: Names, change: OutputWriterChange, *, begun: bool, remains: bool
+) -> Iterator[str]:
+    """Yield what to do about a query that would write an output of another without its position.
+
+    Parameters
+    ----------
+    begun, remains
+        Whether the query has a checkpoint already, and whether the owner's job is still in the file, under any name.
+    """
+    owner, writer, env = change.owner, change.new, names.environment.name
+    (bucket, folder, _), (other_bucket, own, _) = (each.checkpoint.rsplit("/", 2) for each in (owner, writer))
+    if owner.partitions != writer.partitions:
+        yield (
+            f"set `kafka.start_offsets` of {writer.query}, in the place of `start`, to the positions that `millrace checkpoint "
+            f"show {owner.job} --env {env}` prints after `millrace drain`"
+        )
+    elif bucket != other_bucket:
+        yield (
+            f"`aws s3 mv --recursive {bucket}/{folder} {other_bucket}/{own}` while the job is stopped, or revert the change of "
+            "the bucket"
+        )
+    elif not remains:
+        yield f"if it is the same job, write `renamed_from: {folder}` into job {writer.job}"
+        yield f"if it is not, deploy without {writer.job}, which removes {owner.job}; then deploy {writer.job}"
+    else:
+        if begun:
+            yield f"`millrace checkpoint reset {writer.job} {writer.query} --env {env}` puts that checkpoint aside"
+        jobs = " and ".join(dict.fromkeys((owner.job, writer.job)))
+        yield (
+            f"if it is to continue, stop {jobs}, then `millrace checkpoint move {owner.job} {owner.query} "
+            f"{writer.job}/{writer.query} --env {env}`, deploy, and start"
+        )
+        yield f"if it is to begin again, deploy without query {writer.query} first"
+
+
+def _queries_on_checkpoints_of_no_deployed_job(
+    aws: DeployedEnvironment,
+    deployed: Mapping[str, tuple[str | None, dict[str, Any]]],
+    new: Mapping[str, tuple[str, dict[str, Any]]],
+) -> dict[str, tuple[str, ...]]:
+    """Return by job the queries that would continue from a checkpoint which no deployed query has."""
+    owned = {url for _, document in deployed.values() for url in query_checkpoints(document).values()}
+    s3 = aws.client("s3")
+    return {
+        job: tuple(
+            query
+            for query, url in query_checkpoints(document).items()
+            if url not in owned and has_batches_at(s3, url)
+        )
+        for job, (_, document) in new.items()
+    }
 
 
 def job_settings_in_assembly(names: Names, assembly: Path, job: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import KafkaTopic, KinesisStream, MskCluster
-from millrace.lifecycle.changes.deployment_changes import does_data_outlive_stack, resource_title
+from millrace.lifecycle.changes.deployment_changes import does_data_outlive_resource, resource_title
 from millrace.lifecycle.changes.refused_updates import Template, intrinsic_arguments, referenced_logical_ids
 
 _KEYS = {"AWS::Kinesis::Stream": "KeyId", "AWS::S3::Bucket": "KMSMasterKeyID"}
@@ -67,7 +67,7 @@ def _hand_over_lines(subject: str, resource: Mapping[str, Any]) -> Iterator[str]
     """Yield why a resource of ours cannot yet be somebody else's."""
     if resource["Type"] in _CLUSTERS:
         yield f"{subject}, but its security group and the rule that lets jobs in are Millrace's, and would go; keep it as Millrace's"
-    elif not does_data_outlive_stack(resource):
+    elif not does_data_outlive_resource(resource):
         yield (
             f"{subject}, and this deployment would delete it with its data; undo that, deploy with `removal: retain`, then say "
             "that it exists"

@@ -15,7 +15,12 @@ from millrace.lifecycle.changes.permission_changes import (
     permission_lines,
     widening_lines,
 )
-from millrace.lifecycle.changes.refused_updates import Template, replaced_resources
+from millrace.lifecycle.changes.refused_updates import (
+    Template,
+    referenced_logical_ids,
+    replaced_resources,
+)
+from millrace.lifecycle.changes.table_writer_changes import checkpoints_url
 
 _SOURCES = {
     "AWS::Kinesis::Stream": "Name",
@@ -38,8 +43,19 @@ _DATA = {
 }
 """Types of resources that hold data, and the property that names them."""
 
-DELETED = " (is deleted with its data)"
-KEPT = " (stays and is paid for; CloudFormation no longer knows it)"
+_END_OF_DATA = {
+    "-": {
+        None: "",
+        True: " (stays and is paid for; CloudFormation no longer knows it)",
+        False: " (is deleted with its data)",
+    },
+    "~": {
+        None: " (is replaced)",
+        True: " (is replaced; the old one stays and is paid for)",
+        False: " (is replaced; its data is deleted)",
+    },
+}
+"""By sign of a line, and by whether the data outlives the resource (None: it has none)."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +65,17 @@ class JobChange:
     Attributes
     ----------
     before
-        ``drain``: its application, its network or a stream that it reads is changed or replaced.
+        ``drain``: its application, its network, its role or a stream that it reads is changed or replaced, or its name
+        belongs to another job now.
     after
-        ``start``: a new job. ``restart``: a job that would otherwise keep running its old version. ``stop``: a new job that
-        stays stopped. ``remove``: a job that is no longer in the file.
+        ``start``: a new job, perhaps in the stack of one whose name it takes. ``restart``: a job that would otherwise keep
+        running its old version. ``stop``: a new job that stays stopped. ``remove``: a job that is no longer in the file.
     why
         Reasons, for people.
     continues
         The job whose checkpoints a renamed job takes over.
+    resumes
+        Queries that no deployed job has, and whose checkpoints exist: an earlier job left them, or somebody moved them here.
     """
 
     job: str
@@ -64,6 +83,13 @@ class JobChange:
     after: Literal["start", "restart", "stop", "leave", "remove"]
     why: tuple[str, ...]
     continues: str | None = None
+    resumes: tuple[str, ...] = ()
+
+    @property
+    def predecessors(self) -> frozenset[str]:
+        """The deployed jobs that it was: it runs after the deployment if one of them runs before."""
+        before = () if self.after in ("start", "stop") else (self.job,)
+        return frozenset((*before, *(() if self.continues is None else (self.continues,))))
 
 
 @dataclass(frozen=True)
@@ -74,6 +100,8 @@ class StackChange:
     ----------
     usual
         Permissions of a kind that the environment's jobs have.
+    lost
+        Resources that are deleted with their data.
     """
 
     stack: str
@@ -81,6 +109,7 @@ class StackChange:
     resources: tuple[str, ...]
     permissions: tuple[str, ...]
     usual: frozenset[str] = frozenset()
+    lost: tuple[str, ...] = ()
 
     @property
     def wider_permission_lines(self) -> list[str]:
@@ -99,6 +128,7 @@ def build_job_change(
     document_url: tuple[str | None, str],
     sources: tuple[frozenset[str], frozenset[str]],
     continues: str | None = None,
+    heir: str | None = None,
 ) -> JobChange:
     """Return the effect of a deployment on one job.
 
@@ -109,20 +139,30 @@ def build_job_change(
     sources
         Names of the streams, fan-out consumers and topics that the environment owns, deployed and new.
     continues
-        For a new job, the deployed one whose checkpoints it has.
+        The deployed job whose checkpoints it has now.
+    heir
+        The job that has its deployed checkpoints now.
     """
     old, new = stack
-    if old is None or document[0] is None or continues is not None:
-        why = "is new" if continues is None else f"continues from the checkpoints of {continues}"
-        return JobChange(job, "leave", "start", (why,), continues)
+    origin = () if continues is None else (f"continues from the checkpoints of {continues}",)
+    if old is None or document[0] is None:
+        return JobChange(job, "leave", "start", origin or ("is new",), continues)
+    templates = (old, new)
     drain = []
-    if resources_of_type(old, "AWS::EMRServerless::Application") != resources_of_type(
-        new, "AWS::EMRServerless::Application"
-    ):
+    takes_name = checkpoints_url(document[0]) != checkpoints_url(document[1])
+    if takes_name:
+        drain.append(
+            f"what is deployed as {job} is {heir} now"
+            if heir
+            else f"its checkpoints {checkpoints_url(document[0])} are used no longer"
+        )
+    if _does_type_change(templates, "AWS::EMRServerless::Application"):
         drain.append("its application changes, which EMR Serverless refuses while it runs")
-    if resources_of_type(old, "AWS::Glue::Connection") != resources_of_type(new, "AWS::Glue::Connection"):
+    if _does_type_change(templates, "AWS::Glue::Connection"):
         # Rules of the groups that it had may go before the new ones are in use.
         drain.append("its connections to the network change, below a run that has the old ones")
+    if _does_value_change(templates, *(each.get("Outputs", {}).get("RoleArn") for each in templates)):
+        drain.append("its role changes, and the old one may go below a run")
     drain += [
         f"source {name} goes"
         for name in sorted(_source_names_in_launch_document(document[0]) & sources[0] - sources[1])
@@ -130,18 +170,35 @@ def build_job_change(
     restart = []
     if document_url[0] != document_url[1]:
         restart.append("its launch document changes")
-    if resources_of_type(old, "AWS::Glue::Job") != resources_of_type(new, "AWS::Glue::Job"):
+    if _does_type_change(templates, "AWS::Glue::Job"):
         restart.append("its job definition changes")
-    if drain or restart:
-        return JobChange(job, "drain" if drain else "leave", "restart", (*drain, *restart))
+    if drain or restart or origin:
+        after: Literal["start", "restart"] = "start" if takes_name and origin else "restart"
+        return JobChange(job, "drain" if drain else "leave", after, (*drain, *restart, *origin), continues)
     return JobChange(job, "leave", "leave", ())
 
 
-def does_data_outlive_stack(resource: Mapping[str, Any]) -> bool | None:
-    """Tell whether a resource's data outlives it in CloudFormation; None for a resource without data."""
+def _does_type_change(templates: tuple[Template, Template], kind: str) -> bool:
+    return _does_value_change(templates, *(resources_of_type(each, kind) for each in templates))
+
+
+def _does_value_change(templates: tuple[Template, Template], before: Any, after: Any) -> bool:
+    """Tell whether a value of a template changes: its text, or a resource that it refers to is replaced."""
+    replaced = replaced_resources(*(each.get("Resources", {}) for each in templates))
+    return bool(before != after or replaced.keys() & set(referenced_logical_ids(after)))
+
+
+def does_data_outlive_resource(
+    resource: Mapping[str, Any], replacement: Mapping[str, Any] | None = None
+) -> bool | None:
+    """Tell whether a resource's data stays when it is removed from its stack, or replaced; None for one without data."""
     if resource["Type"] not in _DATA:
         return None
-    return str(resource.get("DeletionPolicy", "Delete")).startswith("Retain")
+    policies = [resource.get("DeletionPolicy")]
+    if replacement is not None:
+        # Which of the two templates decides is not documented.
+        policies = [each.get("UpdateReplacePolicy") for each in (resource, replacement)]
+    return all(str(policy).startswith("Retain") for policy in policies)
 
 
 def resource_title(logical: str, resource: Mapping[str, Any]) -> str:
@@ -169,7 +226,7 @@ def compare_templates(
     """Compare two templates of a stack, resource by resource and statement by statement."""
     before = (old or {}).get("Resources", {})
     after = new.get("Resources", {})
-    lines = []
+    lines, lost = [], []
     gone = replaced_resources(before, after)
     for name in sorted(before.keys() | after.keys()):
         kind = (after.get(name) or before[name])["Type"]
@@ -177,24 +234,35 @@ def compare_templates(
             continue  # reported as permissions, or not at all
         if name not in before:
             lines.append(f"+ {kind} {name}")
-        elif name not in after:
-            survives = does_data_outlive_stack(before[name])
-            end = "" if survives is None else KEPT if survives else DELETED
+            continue
+        will = after.get(name)
+        survives = None
+        if will is None or name in gone:
+            survives = does_data_outlive_resource(before[name], will)
+        if will is None:
             shown = name if survives is None else resource_title(name, before[name]).removeprefix(f"{kind} ")
-            lines.append(f"- {kind} {shown}{end}")
-        else:
-            changed = _changed_properties(before[name], after[name])
-            if changed:
-                end = " (is replaced)" if name in gone else ""
-                lines.append(f"~ {kind} {name}: {', '.join(changed)}{end}")
+            lines.append(f"- {kind} {shown}{_END_OF_DATA['-'][survives]}")
+        elif changed := _changed_properties(before[name], will, gone.get(name, ())):
+            end = _END_OF_DATA["~"][survives] if name in gone else ""
+            lines.append(f"~ {kind} {name}: {', '.join(changed)}{end}")
+        if survives is False:
+            lost.append(resource_title(name, before[name]))
     was, will = set(permission_lines(old or {})), set(permission_lines(new))
     permissions = [f"- {line}" for line in sorted(was - will)] + [f"+ {line}" for line in sorted(will - was)]
     usual = frozenset[str]() if deployed is None else deployed.usual_permission_lines(stack, permissions)
-    return StackChange(stack, old is None, tuple(lines), tuple(permissions), usual)
+    return StackChange(stack, old is None, tuple(lines), tuple(permissions), usual, tuple(lost))
 
 
-def _changed_properties(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the names of a resource's properties and attributes that differ, such as its removal policy."""
+def _changed_properties(
+    old: Mapping[str, Any], new: Mapping[str, Any], replacing: Iterable[str]
+) -> list[str]:
+    """Return the names of a resource's properties and attributes that differ, such as its removal policy.
+
+    Parameters
+    ----------
+    replacing
+        Paths of properties that replace it: its own text may stay the same, as where its cluster is replaced.
+    """
     was, will = (
         {key: value for key, value in each.items() if key not in ("Properties", "Metadata")}
         for each in (old, new)
@@ -203,7 +271,7 @@ def _changed_properties(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[
         *document_differences(was, will),
         *document_differences(old.get("Properties", {}), new.get("Properties", {})),
     )
-    return sorted({path.split(".")[0] for path, *_ in paths})
+    return sorted({path.split(".")[0] for path, *_ in paths} or {path.split("/")[0] for path in replacing})
 
 
 def document_differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.lifecycle.changes.deployment_changes import does_data_outlive_stack, resource_title
+from millrace.lifecycle.changes.deployment_changes import does_data_outlive_resource, resource_title
 from millrace.lifecycle.changes.refused_updates import Template
 from millrace.lifecycle.changes.table_writer_changes import output_names_and_checkpoints_url
 
@@ -64,7 +64,7 @@ def build_stack_removal(
         outputs, checkpoints = output_names_and_checkpoints_url(document)
         stays += [*(f"table or output {each}" for each in outputs), f"checkpoints {checkpoints}"]
     for name, resource in template.get("Resources", {}).items():
-        survives = does_data_outlive_stack(resource)
+        survives = does_data_outlive_resource(resource)
         if survives is not None:
             (stays if survives else goes).append(resource_title(name, resource))
     return StackRemoval(

@@ -19,18 +19,28 @@ class WritingQuery:
 
     Attributes
     ----------
-    checkpoints
-        URL below which the job's queries have their checkpoints: a renamed job keeps it.
+    checkpoint
+        URL of its checkpoint: a query of a renamed job keeps it.
+    partitions
+        Partitions of the topic that it reads; None for all.
+    may_repeat
+        Whether it loses and doubles nothing if it reads again what another query wrote: a landing table knows each record.
     """
 
     job: str
     query: str
-    checkpoints: str
+    checkpoint: str
+    partitions: tuple[int, ...] | None
+    may_repeat: bool
+
+    def reads(self, partition: int) -> bool:
+        """Tell whether it reads a partition."""
+        return self.partitions is None or partition in self.partitions
 
 
 @dataclass(frozen=True)
 class OutputWriterChange:
-    """A table, or another output, that another job would write from the same records, on a checkpoint of its own."""
+    """A table, or another output, that another query would write from the same records, on a checkpoint of its own."""
 
     output: str
     owner: WritingQuery
@@ -40,9 +50,10 @@ class OutputWriterChange:
 def output_writer_changes(
     deployed: Mapping[str, Document], new: Mapping[str, Document]
 ) -> Iterator[OutputWriterChange]:
-    """Yield the outputs whose writer changes to another job, which would begin without the position of the first.
+    """Yield the outputs whose writer changes to another query, which would begin without the position of the first.
 
-    Jobs that share a topic write one table from different partitions: each list of partitions has an owner of its own.
+    Jobs that share a topic write one table from different partitions. One that takes some of another's partitions may read
+    them again if the table leaves out what it has; it may not begin behind what the other has not read.
     Two writers that the new file has side by side are not compared: the checks of the file decide about them.
 
     Parameters
@@ -53,10 +64,25 @@ def output_writer_changes(
     before, after = _writers_by_output(deployed), _writers_by_output(new)
     for key, writers in after.items():
         owners = before.get(key, {})
-        left = [owner for checkpoints, owner in owners.items() if checkpoints not in writers]
-        for checkpoints, writer in writers.items():
-            if left and checkpoints not in owners:
-                yield OutputWriterChange(key[0], left[0], writer)
+        for checkpoint, writer in writers.items():
+            if checkpoint in owners:
+                continue
+            left = (
+                owner
+                for owner in owners.values()
+                if _takes_over(owner, writers.get(owner.checkpoint), writer)
+            )
+            if (owner := next(left, None)) is not None:
+                yield OutputWriterChange(key[0], owner, writer)
+
+
+def _takes_over(owner: WritingQuery, remains: WritingQuery | None, writer: WritingQuery) -> bool:
+    if remains is None and owner.partitions == writer.partitions:
+        return True
+    return not writer.may_repeat and any(
+        owner.reads(each) and writer.reads(each) and not (remains and remains.reads(each))
+        for each in writer.partitions or owner.partitions or ()
+    )
 
 
 def output_names_and_checkpoints_url(document: Document) -> tuple[tuple[str, ...], str]:
@@ -68,26 +94,50 @@ def _writers_by_output(documents: Mapping[str, Document]) -> dict[tuple[str, str
     owners: dict[tuple[str, str], dict[str, WritingQuery]] = {}
     for job, document in documents.items():
         for key, writer in _outputs_of_job(job, document):
-            owners.setdefault(key, {})[writer.checkpoints] = writer
+            owners.setdefault(key, {})[writer.checkpoint] = writer
     return owners
 
 
 def _outputs_of_job(job: str, document: Document) -> Iterator[tuple[tuple[str, str], WritingQuery]]:
     """Yield output and source of all that a job's queries write, with the writer."""
     for query in document["settings"]["queries"]:
-        writer = WritingQuery(job, str(query.get("name")), checkpoints_url(document))
+        name = str(query.get("name"))
         for leg in query.get("routes") or (query,):
             sink = leg.get("sink") or {}
             place = next((sink[key] for key in _PLACES if key in sink), None)
             source = leg.get("source") or {"name": query.get("source_table")}
-            # A topic of the same name on another cluster is another source: a cut-over reads both.
-            values = [source.get(key) for key in ("connection", "topic", "stream", "name")]
-            parts = (source.get("reading") or {}).get("partitions")
+            reading = source.get("reading") or {}
+            parts = reading.get("partitions")
+            repeats = bool(query.get("table")) and source.get("start") != "latest"
+            writer = WritingQuery(
+                job,
+                name,
+                f"{checkpoints_url(document)}/{name}",
+                None if parts is None else tuple(parts),
+                repeats or bool(reading.get("start_offsets")),
+            )
             for output in (query.get("table"), place):
                 if output is not None:
-                    yield (str(output), json.dumps([*values, parts])), writer
+                    yield (str(output), _source_identity(document, source)), writer
+
+
+def _source_identity(document: Document, source: Mapping[str, Any]) -> str:
+    """Return what a source is at its service: in the file, a stream and a cluster may get other names."""
+    connection = source.get("connection")
+    cluster = document["settings"].get("connections", {}).get(connection) or {}
+    # A topic of the same name on another cluster is another source: a cut-over reads both.
+    place = cluster.get("cluster") or cluster.get("bootstrap_servers") or connection or source.get("region")
+    return json.dumps([place, source.get("topic") or source.get("stream") or source["name"]])
 
 
 def checkpoints_url(document: Document) -> str:
     """Return the URL below which a job's queries have their checkpoints."""
     return str(document["settings"].get("checkpoints", ""))
+
+
+def query_checkpoints(document: Document) -> dict[str, str]:
+    """Return the URLs of the checkpoints of a job's queries, by query."""
+    return {
+        (name := str(query.get("name"))): f"{checkpoints_url(document)}/{name}"
+        for query in document["settings"]["queries"]
+    }

@@ -109,7 +109,7 @@ class JobCheckpoints:
 
     def has_batches(self, query: str) -> bool:
         """Check that a batch of a query was ever planned."""
-        return self._last_batch_id(query, _LAST) is not None
+        return has_batches_at(self.s3, f"s3://{self.bucket}/{self.prefix}/{query}")
 
     def read_contents(self, query: str) -> CheckpointContents:
         """Read the content of a query's checkpoint."""
@@ -339,6 +339,15 @@ class JobCheckpoints:
                 ) from error
             raise
         self._etag, self._renewed = str(done["ETag"]), begun
+
+
+def has_batches_at(s3: Any, checkpoint: str) -> bool:
+    """Check that a batch was ever planned on the checkpoint at a URL; before a first deployment there is not even its bucket."""
+    bucket, prefix = split_s3_url(checkpoint)
+    with ignoring_not_found_errors("NoSuchBucket"):
+        objects = list_all(s3, "list_objects_v2", "Contents", Bucket=bucket, Prefix=f"{prefix}/{_LAST}/")
+        return any(each["Key"].rpartition("/")[2].isdecimal() for each in objects)
+    return False
 
 
 def _positions_in_log(log: str) -> tuple[Any, ...]:

@@ -78,6 +78,29 @@ def test_renamed_removed_and_declared_again(
     assert shown.stdout.splitlines() == ["nothing changes"], shown.stdout
 
 
+def test_a_job_takes_the_name_of_one_that_leaves(
+    shop: Shop, engines: Engines, deploy: Callable[[str], list[str]]
+) -> None:
+    """Both run, and what is deployed under the name ends before the other one continues there."""
+    first, second = shop.file.read_text(), f"{GLUE_KAFKA}-v2"
+    start = first.index(f"  {GLUE_KAFKA}:\n")
+    body = first[start:].replace(f"  {GLUE_KAFKA}:\n", "").replace("refunds_landed", "refunds_v2_landed")
+    deploy(f"{first}  {second}:\n{body}")
+    old, new = shop.names.job(GLUE_KAFKA), shop.names.job(second)
+    assert [len(engines.live(job)) for job in (old, new)] == [1, 1]
+
+    said = deploy(f"{first[:start]}  {GLUE_KAFKA}:\n    renamed_from: {second}\n{body}")
+    calls = [(name, given.get("JobName")) for name, given in engines.asked]
+    assert [each for each in calls if each[1] in (old, new)] == [
+        *(("BatchStopJobRun", job) for job in (new, old)),
+        ("StartJobRun", old),
+    ], said
+    assert [len(engines.live(job)) for job in (old, new)] == [1, 0]
+    assert checkpoints(shop, GLUE_KAFKA) == second
+    shown = shop.millrace("deploy", "--diff")
+    assert shown.stdout.splitlines() == ["nothing changes"], shown.stdout
+
+
 def checkpoints(shop: Shop, job: str) -> str:
     """The folder of a job's checkpoints, by the launch document that it is started with."""
     bucket, _, key = read_deployed_version(shop.aws, job).document_url.removeprefix("s3://").partition("/")

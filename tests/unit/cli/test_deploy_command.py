@@ -112,7 +112,11 @@ def test_a_rollback_that_nobody_watches_gives_nobody_more(
     synthesised: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wider = StackChange("job", False, (), ("+ Allow s3:GetObject on arn:aws:s3:::others/*",))
-    version = SimpleNamespace(at="then", document_url="s3://a/1.json", read_launch_document=lambda _: {})
+    url = Names(load("minimal", root=ROOT), "111122223333").checkpoints_url("clicks")
+    settings = {"checkpoints": url}
+    version = SimpleNamespace(
+        at="then", document_url="s3://a/1.json", read_launch_document=lambda _: {"settings": settings}
+    )
     done = []
     monkeypatch.setattr(upgrade_command, "find_previous_version", lambda *_: version)
     monkeypatch.setattr(upgrade_steps, "rollback_changes", lambda *_: DeploymentChanges((wider,), (), {}))
@@ -126,6 +130,10 @@ def test_a_rollback_that_nobody_watches_gives_nobody_more(
     assert "job: + Allow s3:GetObject on arn:aws:s3:::others/*" in refused.output
     assert CliRunner().invoke(app, [*command, "--wider"]).exit_code == 0
     assert done == [1]
+    settings["checkpoints"] = "s3://x/first"
+    other = CliRunner().invoke(app, [*command, "--wider"])
+    assert (other.exit_code, done) == (1, [1]), "the name was another job's before"
+    assert "with the checkpoints s3://x/first" in other.output
 
 
 def test_updates_that_aws_takes_one_by_one_are_deployed_so(

@@ -10,24 +10,25 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from millrace.cli.run.changes_report import removal_questions
-from millrace.config import Environment, Names
+from millrace.cli.run.changes_report import change_lines, removal_questions
 from millrace.lifecycle import deploy as deploying
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.changes.stack_removals import StackRemoval
 from millrace.lifecycle.deploy import DeploymentChanges, _stop_application, compare_with_deployed
 from millrace.verify.aws_target import AwsAccountTarget
+from tests.unit.lifecycle.deployed_jobs import (
+    BUCKET,
+    CHECKPOINTS,
+    new,
+    stand,
+    tagged,
+    template,
+    with_jobs,
+    writing,
+)
 
 ROOT = Path(__file__).parents[3]
-BUCKET = "assets"
-
-
-def template(workers: int, url: str) -> dict[str, Any]:
-    return {
-        "Resources": {"Topic": {"Type": "AWS::SNS::Topic", "Properties": {"DisplayName": f"{workers}"}}},
-        "Outputs": {"LaunchDocument": {"Value": url}},
-    }
 
 
 def document(workers: int) -> dict[str, Any]:
@@ -91,46 +92,6 @@ def test_a_stack_whose_first_creation_failed_is_new(aws: DeployedEnvironment, tm
     assert (result.stacks[0].new, result.jobs[0].after) == (True, "start")
 
 
-def writing(
-    job: str, *, table: str = "db.t", checkpoints: str = "", partitions: Any = None
-) -> dict[str, Any]:
-    source = {"kind": "kafka", "topic": "t", "connection": "c", "reading": {"partitions": partitions}}
-    query = {"kind": "land", "name": "land", "routes": [{"source": source}], "table": table}
-    settings = {"checkpoints": f"s3://checkpoints/{checkpoints or job}", "queries": [query]}
-    return {"version": 1, "settings": settings}
-
-
-def stand(aws: DeployedEnvironment, **jobs: dict[str, Any]) -> None:
-    """Deploy jobs with launch documents, with the tags that their resources have."""
-    s3 = aws.client("s3")
-    for bucket in (BUCKET, aws.names.bucket("checkpoints")):
-        s3.create_bucket(Bucket=bucket)
-    environment = aws.names.environment
-    for job, content in jobs.items():
-        s3.put_object(Bucket=BUCKET, Key=f"old-{job}.json", Body=json.dumps(content))
-        body = tagged(template(1, f"s3://{BUCKET}/old-{job}.json"), environment.project, environment.name)
-        aws.client("cloudformation").create_stack(
-            StackName=aws.names.stack(f"job-{job}"), TemplateBody=json.dumps(body)
-        )
-
-
-def tagged(body: dict[str, Any], project: str, environment: str) -> dict[str, Any]:
-    """Return a template whose resources have the tags of an environment."""
-    tags = {"millrace:project": project, "millrace:environment": environment}
-    for resource in body["Resources"].values():
-        resource["Properties"]["Tags"] = [{"Key": key, "Value": value} for key, value in tags.items()]
-    return body
-
-
-def new(folder: Path, **jobs: dict[str, Any]) -> Path:
-    for job, content in jobs.items():
-        (folder / f"hello-minimal-job-{job}.template.json").write_text(
-            json.dumps(template(1, f"s3://{BUCKET}/new-{job}.json"))
-        )
-        (folder / f"asset.new-{job}.json").write_text(json.dumps(content))
-    return folder
-
-
 def test_a_job_that_left_the_file_is_drained_and_its_stack_removed(
     aws: DeployedEnvironment, tmp_path: Path
 ) -> None:
@@ -140,11 +101,11 @@ def test_a_job_that_left_the_file_is_drained_and_its_stack_removed(
     assert [(job.job, job.before, job.after) for job in result.jobs[:1]] == [("gone", "drain", "remove")]
     (removal,) = result.removals
     assert (removal.stack, removal.job, removal.first) == ("hello-minimal-job-gone", "gone", True)
-    assert removal.stays == ("table or output db.other", "checkpoints s3://checkpoints/gone")
+    assert removal.stays == ("table or output db.other", f"checkpoints {CHECKPOINTS}/gone")
     (question, _) = removal_questions(result)
     assert question.startswith("Remove job gone?")
     assert "db.other" in question
-    assert "s3://checkpoints/gone" in question
+    assert f"{CHECKPOINTS}/gone" in question
 
 
 def test_another_environment_of_a_like_name_is_left_alone(aws: DeployedEnvironment, tmp_path: Path) -> None:
@@ -156,75 +117,40 @@ def test_another_environment_of_a_like_name_is_left_alone(aws: DeployedEnvironme
     assert compare_with_deployed(aws, new(tmp_path, clicks=writing("clicks"))).removals == ()
 
 
-@pytest.mark.parametrize(
-    ("given", "continues", "refused"),
-    [
-        ({}, None, "`renamed_from: before`"),
-        ({"checkpoints": "before"}, "before", None),
-        ({"table": "db.other"}, None, None),
-        ({"partitions": [0, 1]}, None, None),
-    ],
-    ids=["a rename that is not written", "a rename", "another table", "a split"],
-)
-def test_a_table_has_one_owner(
-    aws: DeployedEnvironment,
-    tmp_path: Path,
-    given: dict[str, Any],
-    continues: str | None,
-    refused: str | None,
-) -> None:
-    stand(aws, before=writing("before"))
-    result = compare_with_deployed(aws, new(tmp_path, clicks=writing("clicks", **given)))
-    assert [job.continues for job in result.jobs if job.job == "clicks"] == [continues]
-    assert [removal.renamed_to for removal in result.removals] == ["clicks" if continues else None]
-    assert bool(result.refused) == bool(refused)
-    assert all(str(refused) in line for line in result.refused)
-    # After a failure between the deployment and the removal both exist: the new one still starts.
-    if continues:
-        url = f"s3://{BUCKET}/new-clicks.json"
-        aws.client("s3").put_object(Bucket=BUCKET, Key="new-clicks.json", Body=b"{}")
-        aws.client("s3").put_object(
-            Bucket=BUCKET, Key="new-clicks.json", Body=json.dumps(writing("clicks", **given))
+class Verbs:
+    """Verbs of state machines, noted with what is deployed and removed between them."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.idle: tuple[str, ...] = ()
+
+    def run(self, _aws: Any, job: str, what: str, **_: Any) -> dict[str, Any]:
+        self.calls.append(f"{what} {job}")
+        return {"desired_state": "stopped" if job in self.idle else "running"}
+
+    def deploy(self, aws: DeployedEnvironment, changes: DeploymentChanges) -> tuple[str, ...]:
+        return deploying.deploy_around_jobs_and_return_started(
+            aws,
+            changes,
+            cdk_deploy=lambda: self.calls.append("deploy"),
+            progress=lambda _: None,
+            cdk_remove=lambda stack: self.calls.append(f"remove {stack}"),
         )
-        aws.client("cloudformation").create_stack(
-            StackName="hello-minimal-job-clicks", TemplateBody=json.dumps(template(1, url))
-        )
-        again = compare_with_deployed(aws, tmp_path)
-        assert [(job.job, job.after) for job in again.jobs] == [("before", "remove"), ("clicks", "start")]
 
 
-def test_a_query_whose_checkpoint_was_carried_over_may_write_the_table(
-    aws: DeployedEnvironment, tmp_path: Path
-) -> None:
-    stand(aws, clicks=writing("clicks", table="db.other"), before=writing("before"))
-    folder = new(tmp_path, clicks=writing("clicks"), before=writing("before", table="db.third"))
-    aws = DeployedEnvironment(Names(with_jobs(aws, "clicks", "before"), aws.names.account), aws.client)
-    (line,) = compare_with_deployed(aws, folder).refused
-    assert "`millrace checkpoint move before land clicks/land --env minimal`" in line
-    for log in ("offsets", "commits"):
-        aws.client("s3").put_object(
-            Bucket=aws.names.bucket("checkpoints"), Key=f"clicks/land/{log}/0", Body=b"v1\n{}\n{}"
-        )
-    assert compare_with_deployed(aws, folder).refused == ()
-
-
-def with_jobs(aws: DeployedEnvironment, *names: str) -> Environment:
-    (job,) = aws.names.environment.jobs.values()
-    return aws.names.environment.model_copy(update={"jobs": dict.fromkeys(names, job)})
+@pytest.fixture
+def verbs(monkeypatch: pytest.MonkeyPatch) -> Verbs:
+    result = Verbs()
+    monkeypatch.setattr(deploying, "_run_verb", result.run)
+    monkeypatch.setattr(deploying, "_stop_application", lambda *_: None)
+    monkeypatch.setattr(deploying, "wait_until_healthy", lambda *_, **__: None)
+    return result
 
 
 def test_a_removed_job_is_drained_before_its_stack_goes_and_a_renamed_one_starts_after(
-    aws: DeployedEnvironment, monkeypatch: pytest.MonkeyPatch
+    aws: DeployedEnvironment, verbs: Verbs
 ) -> None:
-    calls: list[str] = []
-
-    def verb(_aws: Any, job: str, what: str, **_: Any) -> dict[str, Any]:
-        calls.append(f"{what} {job}")
-        return {"desired_state": "stopped" if job == "idle" else "running"}
-
-    monkeypatch.setattr(deploying, "_run_verb", verb)
-    monkeypatch.setattr(deploying, "_stop_application", lambda *_: None)
-    monkeypatch.setattr(deploying, "wait_until_healthy", lambda *_, **__: None)
+    verbs.idle = ("idle",)
     result = DeploymentChanges(
         (),
         (
@@ -241,17 +167,75 @@ def test_a_removed_job_is_drained_before_its_stack_goes_and_a_renamed_one_starts
             StackRemoval("job-gone", "gone", first=True),
         ),
     )
-    started = deploying.deploy_around_jobs_and_return_started(
-        aws,
-        result,
-        cdk_deploy=lambda: calls.append("deploy"),
-        progress=lambda _: None,
-        cdk_remove=lambda stack: calls.append(f"remove {stack}"),
-    )
-    assert started == ("is",)
-    assert [call for call in calls if not call.startswith("status")] == [
+    assert verbs.deploy(aws, result) == ("is",)
+    assert [call for call in verbs.calls if not call.startswith("status")] == [
         *("drain gone", "drain was", "remove job-gone", "deploy", "remove job-was", "start is", "stop quiet")
     ]
+
+
+def test_a_job_whose_name_another_takes_is_drained_first(aws: DeployedEnvironment, tmp_path: Path) -> None:
+    """`second` leaves, and `third` takes its name."""
+    stand(
+        aws,
+        clicks=writing("clicks"),
+        second=writing("second", table="db.2"),
+        third=writing("third", table="db.3"),
+    )
+    files = {"clicks": writing("clicks"), "second": writing("second", table="db.3", checkpoints="third")}
+    result = compare_with_deployed(with_jobs(aws, *files), new(tmp_path, **files))
+    jobs = {job.job: (job.before, job.after, job.continues) for job in result.jobs}
+    assert jobs["third"] == ("drain", "remove", None)
+    assert jobs["second"] == ("drain", "start", "third")
+    (line,) = (line for line in change_lines(result) if line.startswith("job second"))
+    assert f"drain, deploy, start: its checkpoints {CHECKPOINTS}/second are used no longer" in line
+    assert result.refused == ()
+    assert [removal.renamed_to for removal in result.removals] == ["second"]
+
+
+@pytest.mark.parametrize("names", [("second", "third"), ("second", "clicks")], ids=["a chain", "a swap"])
+def test_jobs_that_take_each_others_names_are_all_drained(
+    aws: DeployedEnvironment, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    stand(aws, clicks=writing("clicks"), second=writing("second", table="db.2"))
+    first, second = names
+    files = {
+        first: writing(first, checkpoints="clicks"),
+        second: writing(second, table="db.2", checkpoints="second"),
+    }
+    result = compare_with_deployed(with_jobs(aws, *files), new(tmp_path, **files))
+    jobs = {job.job: (job.before, job.after, job.continues) for job in result.jobs}
+    assert jobs[first] == ("drain", "start", "clicks")
+    assert jobs[second] == ("leave" if second == "third" else "drain", "start", "second")
+    assert {job.before for job in result.jobs if job.job in ("clicks", "second")} == {"drain"}
+
+
+@pytest.mark.parametrize(
+    ("idle", "calls"),
+    [
+        ((), ["drain v2", "drain job", "deploy", "remove job-v2", "start job"]),
+        (("v2",), ["drain job", "deploy", "remove job-v2", "stop job"]),
+        (("job",), ["drain v2", "deploy", "remove job-v2", "start job"]),
+    ],
+    ids=["both run", "only the one that goes", "only the one that takes the name"],
+)
+def test_a_job_runs_under_a_name_that_it_takes_as_it_ran_before(
+    aws: DeployedEnvironment, verbs: Verbs, idle: tuple[str, ...], calls: list[str]
+) -> None:
+    changes = (JobChange("v2", "drain", "remove", ()), JobChange("job", "drain", "start", (), "v2"))
+    verbs.idle = idle
+    result = DeploymentChanges((), changes, {}, removals=(StackRemoval("job-v2", "v2", "job"),))
+    verbs.deploy(aws, result)
+    assert [call for call in verbs.calls if not call.startswith("status")] == calls
+
+
+def test_a_renamed_job_that_runs_already_is_not_stopped_with_the_stack_that_stayed(
+    aws: DeployedEnvironment, verbs: Verbs
+) -> None:
+    """The removal of the first stack failed: its job is stopped, and runs under the new name."""
+    changes = (JobChange("was", "drain", "remove", ()), JobChange("is", "leave", "restart", (), "was"))
+    verbs.idle = ("was",)
+    result = DeploymentChanges((), changes, {}, removals=(StackRemoval("job-was", "was", "is"),))
+    assert verbs.deploy(aws, result) == ("is",)
 
 
 def test_an_application_is_stopped_before_it_changes(aws: DeployedEnvironment) -> None:

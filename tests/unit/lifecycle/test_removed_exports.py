@@ -12,7 +12,8 @@ from millrace.cli.run.changes_report import change_lines
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes.stack_exports import imported_export_names
 from millrace.lifecycle.deploy import compare_with_deployed
-from tests.unit.lifecycle.test_deployed_diff import BUCKET, document, template
+from tests.unit.lifecycle.deployed_jobs import BUCKET, template
+from tests.unit.lifecycle.test_deployed_diff import document
 
 
 def exporting(*names: str) -> dict[str, Any]:

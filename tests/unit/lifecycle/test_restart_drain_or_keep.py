@@ -5,12 +5,16 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
+
+from millrace.cli.run.changes_report import removal_questions
 from millrace.lifecycle.changes.deployment_changes import (
     build_job_change,
     compare_templates,
     document_differences,
     source_names_in_templates,
 )
+from millrace.lifecycle.deploy import DeploymentChanges
 
 APPLICATION = {
     "Type": "AWS::EMRServerless::Application",
@@ -77,6 +81,40 @@ def test_a_job_whose_network_changes_is_drained_first() -> None:
     result = change(connected("shared"), connected("shared", "own"))
     assert (result.before, result.after) == ("drain", "restart")
     assert "its connections to the network change" in result.why[0]
+
+
+def with_role(path: str, **resources: Any) -> dict[str, Any]:
+    """Return a template whose job runs with a role of its own, and whose other resources refer to it."""
+    role = {"Type": "AWS::IAM::Role", "Properties": {"Path": path}}
+    arn = {"Fn::GetAtt": ["Role", "Arn"]}
+    return {**template(Role=role, **resources), "Outputs": {"RoleArn": {"Value": arn}}}
+
+
+def test_a_job_whose_role_is_replaced_is_drained_first() -> None:
+    """CloudFormation deletes the old role with the update of the stack, before a restart."""
+    before = with_role("/", App=APPLICATION)
+    assert change(before, with_role("/", App=APPLICATION)).before == "leave"
+    result = change(before, with_role("/streaming/", App=APPLICATION))
+    assert (result.before, result.after) == ("drain", "restart")
+    assert "its role changes" in result.why[0]
+    company = {**template(App=APPLICATION), "Outputs": {"RoleArn": {"Value": "arn:aws:iam::1:role/x"}}}
+    assert change(before, company).before == "drain"
+
+
+def test_a_job_whose_security_group_is_replaced_is_drained_first() -> None:
+    """Its application and its connections refer to the group as before."""
+
+    def grouped(vpc: str, **other: Any) -> dict[str, Any]:
+        return template(Group={"Type": "AWS::EC2::SecurityGroup", "Properties": {"VpcId": vpc}}, **other)
+
+    groups = [{"Fn::GetAtt": ["Group", "GroupId"]}]
+    network = {"NetworkConfiguration": {"SecurityGroupIds": groups}}
+    for resource in (
+        {"Type": "AWS::EMRServerless::Application", "Properties": network},
+        {"Type": "AWS::Glue::Connection", "Properties": {"ConnectionInput": groups}},
+    ):
+        assert change(grouped("a", It=resource), grouped("a", It=resource)).before == "leave"
+        assert change(grouped("a", It=resource), grouped("b", It=resource)).before == "drain"
 
 
 def test_a_new_job_is_started() -> None:
@@ -167,6 +205,44 @@ def test_what_becomes_of_a_resource_with_its_stack_is_a_change() -> None:
     )
     assert result.resources == ("~ AWS::Kinesis::Stream S: DeletionPolicy",)
     assert not compare_templates("s", template(S=stream), template(S={**stream, "Metadata": {"a": 2}}))
+
+
+@pytest.mark.parametrize(
+    ("policies", "end", "lost"),
+    [
+        (("Delete", "Delete"), "its data is deleted", ("AWS::MSK::Topic audit",)),
+        (("Retain", "Retain"), "the old one stays and is paid for", ()),
+        # Which template decides is not documented.
+        (("Delete", "Retain"), "its data is deleted", ("AWS::MSK::Topic audit",)),
+    ],
+)
+def test_a_replaced_topic_says_what_becomes_of_its_data(
+    policies: tuple[str, str], end: str, lost: tuple[str, ...]
+) -> None:
+    old, new = (
+        template(
+            T={"Type": "AWS::MSK::Topic", "UpdateReplacePolicy": policy, "Properties": {"TopicName": name}}
+        )
+        for policy, name in zip(policies, ("audit", "audit2"), strict=True)
+    )
+    result = compare_templates("s", old, new)
+    assert result.lost == lost
+    assert result.resources[0].endswith(f"(is replaced; {end})")
+    (question,) = removal_questions(DeploymentChanges((result,), (), {}))
+    assert all(each in question for each in lost)
+
+
+def test_topics_that_are_replaced_with_their_cluster_are_shown() -> None:
+    """Their own text stays the same."""
+
+    def topic(name: str) -> dict[str, Any]:
+        cluster = {"Type": "AWS::MSK::Cluster", "Properties": {"ClusterName": name}}
+        within = {"TopicName": "audit", "ClusterArn": {"Ref": "C"}}
+        return template(C=cluster, T={"Type": "AWS::MSK::Topic", "Properties": within})
+
+    result = compare_templates("s", topic("a"), topic("b"))
+    assert result.resources[1] == "~ AWS::MSK::Topic T: ClusterArn (is replaced; its data is deleted)"
+    assert result.lost == ("AWS::MSK::Cluster a", "AWS::MSK::Topic audit")
 
 
 def test_another_kind_under_the_same_name_is_a_change() -> None:

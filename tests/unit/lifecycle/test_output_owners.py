@@ -1,0 +1,196 @@
+"""A table has one owner: who continues from its position, and who would not, is known before a job is drained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millrace.cli.run.changes_report import change_lines, jobs_that_continue_checkpoints
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.lifecycle.deploy import compare_with_deployed
+from tests.unit.lifecycle.deployed_jobs import (
+    BUCKET,
+    CHECKPOINTS,
+    begin,
+    new,
+    stand,
+    template,
+    with_jobs,
+    writing,
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "continues", "refused"),
+    [
+        ({}, None, "`renamed_from: before`"),
+        ({"checkpoints": "before"}, "before", None),
+        ({"table": "db.other"}, None, None),
+        ({"partitions": [0, 1]}, None, None),
+    ],
+    ids=["a rename that is not written", "a rename", "another table", "a split"],
+)
+def test_a_table_has_one_owner(
+    aws: DeployedEnvironment,
+    tmp_path: Path,
+    given: dict[str, Any],
+    continues: str | None,
+    refused: str | None,
+) -> None:
+    stand(aws, before=writing("before"))
+    result = compare_with_deployed(aws, new(tmp_path, clicks=writing("clicks", **given)))
+    assert [job.continues for job in result.jobs if job.job == "clicks"] == [continues]
+    assert [removal.renamed_to for removal in result.removals] == ["clicks" if continues else None]
+    assert bool(result.refused) == bool(refused)
+    assert all(str(refused) in line for line in result.refused)
+    # After a failure between the deployment and the removal both exist: the new one still starts.
+    if continues:
+        url = f"s3://{BUCKET}/new-clicks.json"
+        aws.client("s3").put_object(Bucket=BUCKET, Key="new-clicks.json", Body=b"{}")
+        aws.client("s3").put_object(
+            Bucket=BUCKET, Key="new-clicks.json", Body=json.dumps(writing("clicks", **given))
+        )
+        aws.client("cloudformation").create_stack(
+            StackName="hello-minimal-job-clicks", TemplateBody=json.dumps(template(1, url))
+        )
+        again = compare_with_deployed(aws, tmp_path)
+        assert [(job.job, job.after) for job in again.jobs] == [("before", "remove"), ("clicks", "restart")]
+
+
+def test_a_query_whose_checkpoint_was_carried_over_may_write_the_table(
+    aws: DeployedEnvironment, tmp_path: Path
+) -> None:
+    stand(aws, clicks=writing("clicks", table="db.other"), before=writing("before"))
+    folder = new(tmp_path, clicks=writing("clicks"), before=writing("before", table="db.third"))
+    aws = with_jobs(aws, "clicks", "before")
+    (line,) = compare_with_deployed(aws, folder).refused
+    assert "`millrace checkpoint move before land clicks/land --env minimal`" in line
+    begin(aws, "clicks/land")
+    assert compare_with_deployed(aws, folder).refused == ()
+
+
+SINK = {"kind": "kinesis", "stream": "outs"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"source": {"start": "latest"}}, {"sink": SINK}],
+    ids=["land", "land from latest", "a sink that knows no record again"],
+)
+def test_a_query_that_is_renamed_in_its_job_continues_after_a_move(
+    aws: DeployedEnvironment, tmp_path: Path, given: dict[str, Any]
+) -> None:
+    stand(aws, clicks=writing("clicks", **given))
+    begin(aws, "clicks/land")
+    folder = new(tmp_path, clicks=writing("clicks", query="arrive", **given))
+    (line,) = compare_with_deployed(aws, folder).refused
+    assert "`millrace checkpoint move clicks land clicks/arrive --env minimal`" in line
+    begin(aws, "clicks/arrive")
+    (line,) = compare_with_deployed(aws, folder).refused
+    assert "`millrace checkpoint reset clicks arrive --env minimal`" in line, "both exist: nobody moved it"
+    for log in ("offsets", "commits"):
+        aws.client("s3").delete_object(Bucket=aws.names.bucket("checkpoints"), Key=f"clicks/land/{log}/0")
+    result = compare_with_deployed(aws, folder)
+    assert result.refused == ()
+    assert result.jobs[0].resumes == ("arrive",)
+
+
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        ({}, False),
+        ({"source": {"start": "latest"}}, True),
+        (
+            {"source": {"start": "latest", "reading": {"partitions": [2, 3], "start_offsets": {"2": 7}}}},
+            False,
+        ),
+        ({"sink": SINK}, True),
+    ],
+    ids=["a table", "from latest", "from given offsets", "a sink that knows no record again"],
+)
+def test_partitions_that_another_job_takes_are_neither_skipped_nor_written_twice(
+    aws: DeployedEnvironment, tmp_path: Path, given: dict[str, Any], refused: bool
+) -> None:
+    stand(aws, clicks=writing("clicks", **{**given, "source": {**given.get("source", {}), "reading": {}}}))
+    shared = {
+        "clicks": writing("clicks", **{**given, "source": {"reading": {"partitions": [0, 1]}}}),
+        "other": writing("other", partitions=[2, 3], **given),
+    }
+    lines = compare_with_deployed(with_jobs(aws, *shared), new(tmp_path, **shared)).refused
+    assert ["job other, query land" in line and "start_offsets" in line for line in lines] == [True] * refused
+
+
+def connected(document: dict[str, Any], **connections: dict[str, Any]) -> dict[str, Any]:
+    document["settings"]["connections"] = connections
+    return document
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "refused"),
+    [
+        ({"name": "a", "topic": None, "stream": "x"}, {"name": "b", "topic": None, "stream": "x"}, True),
+        ({"connection": "one"}, {"connection": "two"}, True),
+        ({"connection": "one"}, {"connection": "three"}, False),
+    ],
+    ids=["a stream", "a cluster", "another cluster"],
+)
+def test_a_source_is_known_by_its_name_at_the_service(
+    aws: DeployedEnvironment,
+    tmp_path: Path,
+    before: dict[str, Any],
+    after: dict[str, Any],
+    refused: bool,
+) -> None:
+    """In the file, the job and the stream or the cluster get other names in one edit."""
+    clusters = {"one": {"cluster": "c-1"}, "two": {"cluster": "c-1"}, "three": {"cluster": "c-2"}}
+    stand(aws, before=connected(writing("before", source=before), **clusters))
+    folder = new(tmp_path, clicks=connected(writing("clicks", source=after), **clusters))
+    assert bool(compare_with_deployed(aws, folder).refused) == refused
+
+
+def test_checkpoints_that_an_earlier_job_left_are_shown_and_checked(
+    aws: DeployedEnvironment, tmp_path: Path
+) -> None:
+    stand(aws)
+    folder = new(tmp_path, clicks=writing("clicks"))
+    assert jobs_that_continue_checkpoints(compare_with_deployed(aws, folder)) == []
+    begin(aws, "clicks/land")
+    result = compare_with_deployed(aws, folder)
+    assert jobs_that_continue_checkpoints(result) == ["clicks"]
+    (line,) = (line for line in change_lines(result) if line.startswith("job clicks"))
+    assert (
+        line == "job clicks: deploy, start: is new; continues from checkpoints that no deployed job has: land"
+    )
+
+
+def test_abandoned_checkpoints_are_no_position_that_somebody_carried_over(
+    aws: DeployedEnvironment, tmp_path: Path
+) -> None:
+    stand(aws, planes=writing("planes"))
+    begin(aws, "planes/land", "clicks/land")
+    (line,) = compare_with_deployed(aws, new(tmp_path, clicks=writing("clicks"))).refused
+    assert "`renamed_from: planes`" in line
+
+
+def test_the_first_name_is_advised_after_a_second_rename(aws: DeployedEnvironment, tmp_path: Path) -> None:
+    stand(aws, schedule=writing("schedule", checkpoints="flights"))
+    given = {"clicks": writing("clicks", checkpoints="schedule")}
+    (line,) = compare_with_deployed(aws, new(tmp_path, **given)).refused
+    assert "write `renamed_from: flights` into job clicks" in line
+
+
+def test_a_first_name_that_left_the_file_is_advised_again(aws: DeployedEnvironment, tmp_path: Path) -> None:
+    stand(aws, clicks=writing("clicks", checkpoints="flights"))
+    (line,) = compare_with_deployed(aws, new(tmp_path, clicks=writing("clicks"))).refused
+    assert "write `renamed_from: flights` into job clicks" in line
+    assert "checkpoint move" not in line
+
+
+def test_another_bucket_of_checkpoints_gets_a_copy(aws: DeployedEnvironment, tmp_path: Path) -> None:
+    document = writing("clicks")
+    stand(aws, clicks=json.loads(json.dumps(document).replace(CHECKPOINTS, "s3://company")))
+    (line,) = compare_with_deployed(aws, new(tmp_path, clicks=document)).refused
+    assert f"`aws s3 mv --recursive s3://company/clicks {CHECKPOINTS}/clicks`" in line
