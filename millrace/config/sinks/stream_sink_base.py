@@ -39,11 +39,16 @@ class StreamSink(SinkConfig):
         examples=["500KiB"],
     )
 
+    @property
+    def stream_name(self) -> str:
+        """Its stream's name in the file."""
+        return str(getattr(self, self.named_by))
+
     def check(self, use: SinkUse) -> Iterator[Finding]:
         """Check that the stream exists, is of the right kind, and is not one that the query reads."""
         streams, name, path = (
             use.environment.streams,
-            getattr(self, self.named_by),
+            self.stream_name,
             (*use.path, self.named_by),
         )
         stream = streams.get(name)

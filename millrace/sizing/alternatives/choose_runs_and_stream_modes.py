@@ -11,6 +11,7 @@ from typing import TypeVar
 from millrace.config.model import Environment, KinesisStream
 from millrace.config.periodic_bounded_run_checks import bounded_run_findings
 from millrace.config.queries import DeriveQuery, LandingQueryBase
+from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.sizing.cost import CENT, stream_cost_items
 from millrace.sizing.environment_with_plan_choices import environment_with_choices
 from millrace.sizing.plan_model import Figure
@@ -122,11 +123,12 @@ def _is_on_demand_cheaper_and_enough(
 
 
 def connected_part_of_environment(environment: Environment, member: tuple[str, str]) -> Environment:
-    """Return the part of an environment that a job or a stream is connected with by streams and tables."""
+    """Return the part of an environment that a job or a stream is connected with by streams that it reads or writes, and tables."""
     touched = {
         each: {
             ("jobs", each),
             *(("streams", stream) for query in job.queries.values() for stream in query.source_stream_names),
+            *(("streams", sink.stream_name) for sink in job.sinks if isinstance(sink, StreamSink)),
             *(
                 ("table", query.table)
                 for query in job.queries.values()

@@ -99,7 +99,7 @@ def _undersized_sink_stream_lines(environment: Environment, demands: list[QueryD
             written = demand.work.rate * min(1.0, demand.work.per_record / demand.speed.per_record)
             if isinstance(end, DirectRoute):
                 written = environment.streams[end.source].traffic.peak_records_per_second * end.share
-            name = getattr(end.sink, end.sink.named_by)
+            name = end.sink.stream_name
             stated = environment.streams[name].traffic.peak_records_per_second
             # Dead letters are not written.
             if stated < FULL * written:

@@ -199,6 +199,18 @@ def test_no_period_is_told_where_bounded_is_asked_for(from_text: Loader) -> None
         from_text(text(**{**LOW, "sla": "15m", "job": "run: auto\n    run_every: 10m"}))
 
 
+@pytest.mark.parametrize("run", ["auto", "bounded"])
+def test_runs_are_chosen_of_a_job_that_writes_a_stream_of_the_file(from_text: Loader, run: str) -> None:
+    yaml = text(job=f"run: {run}", sla="15m", query="") + (
+        "      send: {kind: derive, source: clicks_landed, sink: {kind: kinesis, stream: out}, dead_letters: letters}\n"
+    )
+    yaml = yaml.replace(
+        "streams:\n",
+        "streams:\n  out: {kind: kinesis, traffic: {records_per_second: 1000, record_size: 500B, basis: measured}}\n",
+    )
+    assert plan(from_text(yaml)).jobs["clicks"].queries.keys() == {"land", "send"}
+
+
 def run_seconds_planned_and_simulated(
     environment: Environment, found: Plan, name: str
 ) -> tuple[float, float]:
