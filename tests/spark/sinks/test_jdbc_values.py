@@ -84,7 +84,9 @@ def test_a_column_that_gives_no_value_back_is_refused_at_the_start(
 ) -> None:
     server.run("CREATE TABLE shop.clock (_id text PRIMARY KEY, at time)")
     schema = spark.createDataFrame([], "_id STRING, at TIMESTAMP").schema
-    with pytest.raises(StartError, match=r'at is pg_catalog\."time": timestamp with time zone cannot be cast'):
+    with pytest.raises(
+        StartError, match=r'at is pg_catalog\."time": timestamp with time zone cannot be cast'
+    ):
         sink(server, "clock").prepare(spark, schema)
 
 
