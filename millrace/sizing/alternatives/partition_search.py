@@ -115,8 +115,9 @@ def _cheapest_partitions_of_job(
         found = cheapest_candidates(planner, job, chosen, combined)
         starts = [{**chosen, **candidate.partitions} for candidate in found]
     cost = partial(planner.monthly_usd, _jobs_that_read(job, readings, own), readings, own)
-    more = [{**each, **{name: max(each[name], fitting[name]) for name in own}} for each in starts]
-    starts += [each for each in more if each not in starts]
+    # Of those that pins refuse or that cost the same, the ones for usual workers.
+    usual = [{**each, **{name: max(each[name], fitting[name]) for name in own}} for each in starts]
+    starts = [*usual, *(each for each in starts if each not in usual)]
     # From the cheapest, and from one that pins refuse: a pin may be of those to which the search leads.
     refused = [each for each in starts if cost(each) == math.inf]
     climbed = [
