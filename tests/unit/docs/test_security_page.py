@@ -81,6 +81,7 @@ def test_the_core_imports_what_the_page_says() -> None:
         "py4j",
         "boto3",
         "botocore",
+        "numpy",
         "orjson",
         "pyarrow",
     }
