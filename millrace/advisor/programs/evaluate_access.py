@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -190,11 +190,21 @@ class AccessEvaluator(ABC):
         return Alternative(replace(of.value, owner=owner), of.line)
 
 
+def class_and_bases(start: ProgramClass) -> Iterator[ProgramClass]:
+    """Yield a class and those that it is made of."""
+    yield start
+    for each in start.bases:
+        yield from class_and_bases(each)
+
+
 def find_member(of: ProgramClass, name: str) -> Values | None:
     """Return an attribute or method of a class or of those that it is made of."""
-    if name in of.scope.values:
-        return of.scope.values[name]
-    return next((found for base in of.bases if (found := find_member(base, name)) is not None), None)
+    return next((each.scope.values[name] for each in class_and_bases(of) if name in each.scope.values), None)
+
+
+def has_own_method(of: Any, name: str) -> bool:
+    """Return whether a value is an object of the program whose class has a method."""
+    return isinstance(of, ProgramInstance) and find_member(of.of, name) is not None
 
 
 def has_decorator(of: Any, *names: str) -> bool:

@@ -45,10 +45,6 @@ class AssignmentEvaluator(CallEvaluator):
 
         return self.evaluate_alternatives([partial(augment, each) for each in of])
 
-    def _call_if_own(self, of: Alternative, name: str, arguments: Sequence[Values]) -> Values:
-        own = isinstance(of.value, ProgramInstance) and find_member(of.value.of, name) is not None
-        return self.call_method(of, name, arguments, DictValue(), of.line) if own else (of,)
-
     def _pattern_holds(self, pattern: ast.pattern, subject: Values, scope: NameScope) -> bool | None:
         match pattern:
             case ast.MatchValue():
@@ -112,7 +108,7 @@ class AssignmentEvaluator(CallEvaluator):
     def _set_item(self, of: Alternative, key: Values, value: Values) -> Values:
         if isinstance(of.value, MutableObject):
             return self.change_object(of.value, lambda held: (with_item(held, key, value), ()))
-        return self._call_if_own(of, "__setitem__", [key, value])
+        return self.call_if_own(of, "__setitem__", [key, value], DictValue())
 
     def assign_attribute(self, owners: Values, name: str, value: Values) -> None:
         """Give an attribute of objects its values."""
@@ -157,7 +153,6 @@ class AssignmentEvaluator(CallEvaluator):
                 for each in of
                 if isinstance(each.value, MutableObject)
             ]
-            or [lambda: ()]
         )
 
 

@@ -7,7 +7,7 @@ import builtins
 import re
 from abc import abstractmethod
 from argparse import ArgumentError
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,9 @@ from typing import Any
 from millrace.advisor.programs import library_functions
 from millrace.advisor.programs.container_methods import call_container_method
 from millrace.advisor.programs.evaluate_access import (
+    class_and_bases,
     find_member,
+    has_own_method,
     list_of_values,
 )
 from millrace.advisor.programs.evaluate_expressions import (
@@ -52,6 +54,7 @@ from millrace.advisor.programs.possible_values import (
     union_of_alternatives,
     unknown_of_values,
     unknown_value,
+    values_inside,
 )
 from millrace.advisor.programs.program_state import Changes, Mark
 from millrace.advisor.programs.python_values import (
@@ -94,10 +97,8 @@ class CallEvaluator(ExpressionEvaluator):
     def run_statements(self, body: Sequence[ast.stmt], scope: NameScope) -> bool:
         """Evaluate statements; return whether what follows is evaluated."""
 
-    def evaluate_call(
-        self, node: ast.Call, callee: Values, method: tuple[Values, str, ast.expr] | None, scope: NameScope
-    ) -> Values:
-        """Return the result of a call in the program's text."""
+    def evaluate_call(self, node: ast.Call, of: Values, scope: NameScope) -> Values:
+        """Return the result of a call in the program's text, of a function or of a method of a value."""
         arguments: list[Values] = []
         named = DictValue()
         for each in node.args:
@@ -111,26 +112,21 @@ class CallEvaluator(ExpressionEvaluator):
             value = self.evaluate_expression(keyword.value, scope)
             given = as_dictionary(value) if keyword.arg is None else DictValue({keyword.arg: value})
             named = named.updated_with(given)
-        if method is None:
-            return self.call_each(callee, arguments, named, node.lineno)
-        of, name, _ = method
-        own = any(
-            isinstance(each.value, ProgramInstance) and find_member(each.value.of, name) is not None
-            for each in of
-        )
-        if not own:
+        if not isinstance(node.func, ast.Attribute):
+            return self.call_each(of, arguments, named, node.lineno)
+        name = node.func.attr
+        if not any(has_own_method(each.value, name) for each in of):
             stream = self.call_streaming_method(of, name, arguments, named, node.lineno)
             if stream is not None:
                 return stream
         return self.evaluate_alternatives(
             [partial(self.call_method, each, name, arguments, named, node.lineno) for each in of]
-            or [lambda: ()]
         )
 
     def call_each(self, callee: Values, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
         """Return the results of a call of one of several functions."""
         return self.evaluate_alternatives(
-            [partial(self.call, each.value, arguments, named, line) for each in callee] or [lambda: ()]
+            [partial(self.call, each.value, arguments, named, line) for each in callee]
         )
 
     def change_object(self, of: MutableObject, change: Callable[[Any], tuple[Any, Values]]) -> Values:
@@ -187,6 +183,13 @@ class CallEvaluator(ExpressionEvaluator):
             return (of,)
         return self.call_each(self._attribute_of_alternative(of, name, line), arguments, named, line)
 
+    def call_if_own(
+        self, of: Alternative, name: str, arguments: Sequence[Values], named: DictValue
+    ) -> Values:
+        """Return the result of a method of a class of the program; of another value the value."""
+        own = has_own_method(of.value, name)
+        return self.call_method(of, name, arguments, named, of.line) if own else (of,)
+
     def _call_parser_method(
         self, path: str, name: str, arguments: Sequence[Values], named: DictValue, line: int
     ) -> Values:
@@ -219,17 +222,7 @@ class CallEvaluator(ExpressionEvaluator):
         if isinstance(callee, ProgramClass):
             return self._make_instance(callee, arguments, named, line)
         if isinstance(callee, ProgramInstance):
-            own = find_member(callee.of, "__call__")
-            called = [
-                replace(each.value, owner=callee)
-                for each in own or ()
-                if isinstance(each.value, ProgramFunction)
-            ]
-            if not called:
-                return known_value(callee, line)
-            return self.evaluate_alternatives(
-                [partial(self._call_program_function, each, arguments, named, line) for each in called]
-            )
+            return self.call_if_own(Alternative(callee, line), "__call__", arguments, named)
         self._call_passed_functions(arguments, named, line)
         handed_on = self._stream_passed_through([*arguments, *named.values.values()])
         origin = callee.path if isinstance(callee, LibraryName) else getattr(callee, "origin", "")
@@ -265,9 +258,7 @@ class CallEvaluator(ExpressionEvaluator):
                     self.state.store(each.value, CONTENTS, lost)
                     self.forget_contents([held], origin, depth)
             elif isinstance(each.value, ListValue | DictValue) and depth < _DEEPEST:
-                inside = each.value.values
-                parts = list(inside.values()) if isinstance(inside, Mapping) else list(inside)
-                self.forget_contents(parts, origin, depth + 1)
+                self.forget_contents(values_inside(each.value), origin, depth + 1)
 
     def _call_library(
         self, path: str, arguments: Sequence[Values], named: DictValue, line: int, handed_on: Values | None
@@ -394,7 +385,7 @@ class CallEvaluator(ExpressionEvaluator):
         scope = NameScope({}, callee.scope)
         if isinstance(callee.owner, ProgramInstance):
             of = next(
-                (each for each in _class_and_bases(callee.owner.of) if each.scope is callee.scope),
+                (each for each in class_and_bases(callee.owner.of) if each.scope is callee.scope),
                 callee.owner.of,
             )
             of = ProgramClass(of.node, NameScope(), of.bases)
@@ -462,7 +453,7 @@ class CallEvaluator(ExpressionEvaluator):
         if constructor is None:  # a data class, whose fields are its arguments
             fields = {
                 each.target.id: (each, one.scope)
-                for one in [*_class_and_bases(of)][::-1]
+                for one in [*class_and_bases(of)][::-1]
                 for each in one.node.body
                 if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
             }
@@ -491,10 +482,3 @@ def _makes_generator(node: ast.AST) -> bool:
         if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             pending += ast.iter_child_nodes(each)
     return False
-
-
-def _class_and_bases(start: ProgramClass) -> Iterator[ProgramClass]:
-    """Yield a class and those that it is made of."""
-    yield start
-    for each in start.bases:
-        yield from _class_and_bases(each)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -73,10 +74,8 @@ class ExpressionEvaluator(AccessEvaluator):
         """Give an attribute of objects its values."""
 
     @abstractmethod
-    def evaluate_call(
-        self, node: ast.Call, callee: Values, method: tuple[Values, str, ast.expr] | None, scope: NameScope
-    ) -> Values:
-        """Return the result of a call in the program's text."""
+    def evaluate_call(self, node: ast.Call, of: Values, scope: NameScope) -> Values:
+        """Return the result of a call in the program's text, of a function or of a method of a value."""
 
     @abstractmethod
     def run_alternatives(self, ways: Sequence[Callable[[], bool]]) -> bool:
@@ -131,21 +130,15 @@ class ExpressionEvaluator(AccessEvaluator):
             chain.append(node)
             node = node.func if isinstance(node, ast.Call) else node.value
         result = self._evaluate_innermost_expression(node, scope)
-        method: tuple[Values, str, ast.expr] | None = None
-        for each in reversed(chain):
+        for each, around in itertools.pairwise([*reversed(chain), None]):
             self.count_steps_or_raise()
             if isinstance(each, ast.Call):
-                result = self.evaluate_call(each, result, method, scope)
-                method = None
-                continue
-            if method is not None:
-                result = self._attribute_values(method[0], method[1], each.lineno)
-                method = None
-            if isinstance(each, ast.Attribute):
-                method = result, each.attr, each.value
-            else:
+                result = self.evaluate_call(each, result, scope)
+            elif isinstance(each, ast.Subscript):
                 result = self._evaluate_subscript(result, each, scope)
-        return result if method is None else self._attribute_values(method[0], method[1], method[2].lineno)
+            elif isinstance(each, ast.Attribute) and not isinstance(around, ast.Call):
+                result = self._attribute_values(result, each.attr, each.lineno)
+        return result
 
     def _evaluate_innermost_expression(self, node: ast.expr, scope: NameScope) -> Values:
         self.count_steps_or_raise()
@@ -376,10 +369,7 @@ def _joined_lists(one: Values, other: Values, line: int) -> Values:
 
 
 def _is_same(one: Any, other: Any) -> bool | None:
-    if isinstance(one, Unknown) or isinstance(other, Unknown):
-        return None
-    if one is None or other is None or isinstance(one, bool) or isinstance(other, bool):
-        return (
-            one is other if not isinstance(one, LibraryName) and not isinstance(other, LibraryName) else None
-        )
-    return None
+    both = one, other
+    certain = any(each is None or isinstance(each, bool) for each in both)
+    lost = any(isinstance(each, Unknown | LibraryName) for each in both)
+    return one is other if certain and not lost else None

@@ -308,7 +308,7 @@ class Interpreter(AssignmentEvaluator):
             value = self.evaluate_expression(item.context_expr, scope)
             managers.append(value)
             entered = self.evaluate_alternatives(
-                [partial(self._call_if_own, each, "__enter__", []) for each in value]
+                [partial(self.call_if_own, each, "__enter__", [], DictValue()) for each in value]
             )
             if item.optional_vars is not None:
                 self.assign(item.optional_vars, entered, scope)
@@ -326,7 +326,7 @@ class Interpreter(AssignmentEvaluator):
             holds = False
             for value in managers:
                 nothing = [known_value(None, node.lineno)] * 3
-                ways = [partial(self._call_if_own, each, "__exit__", nothing) for each in value]
+                ways = [partial(self.call_if_own, each, "__exit__", nothing, DictValue()) for each in value]
                 holds |= condition_value(self.evaluate_alternatives(ways)) is not False
             return holds or not after_error
 

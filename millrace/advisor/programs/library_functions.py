@@ -25,6 +25,7 @@ from millrace.advisor.programs.possible_values import (
     contents_of,
     known_value,
     unknown_value,
+    values_inside,
 )
 from millrace.advisor.programs.python_values import (
     NoPythonValueError,
@@ -123,10 +124,8 @@ def percent_format(template: Any, values: Any) -> Any:
     ValueError
         It asks for a wide field.
     """
-    if isinstance(template, str):
-        if _WIDE_FIELD.search(template):
-            raise ValueError("a wide field")
-        return template % values
+    if isinstance(template, str) and _WIDE_FIELD.search(template):
+        raise ValueError("a wide field")
     return template % values
 
 
@@ -217,10 +216,8 @@ def may_reshape(
         return True
     for values in itertools.islice(pending, MOST_ITEMS):
         for value, _ in contents_of(values):
-            if isinstance(value, ListValue | DictValue):
-                inside = value.values
-                pending += inside.values() if isinstance(inside, Mapping) else inside
-            elif isinstance(value, Unknown):
+            pending += values_inside(value)
+            if isinstance(value, Unknown):
                 if value.reshapes or function in ("expr", "selectExpr") or is_foreign(value.origin):
                     return True
             elif isinstance(value, str) and _RESHAPING_TEXT.search(value):

@@ -289,6 +289,15 @@ def contents_of(values: Values) -> Values:
     )
 
 
+def values_inside(value: Any) -> Sequence[Values]:
+    """Return the items of a list, the values of a dictionary, or the options of a reader or writer; none of other values."""
+    if isinstance(value, ReaderOrWriter):
+        return values_inside(value.options)
+    if isinstance(value, DictValue):
+        return list(value.values.values())
+    return value.values if isinstance(value, ListValue) else ()
+
+
 def first_unknown(values: Values) -> Alternative | None:
     """Return an alternative that is unknown, a column that reshapes before others; None if all are known."""
     unknown = [each for each in contents_of(values) if isinstance(each.value, Unknown)]

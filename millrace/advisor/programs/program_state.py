@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from millrace.advisor.programs.possible_values import (
     CONTENTS,
-    DictValue,
-    ListValue,
     MutableObject,
     NameScope,
-    ReaderOrWriter,
     Values,
     next_age,
     union_of_alternatives,
     unknown_value,
+    values_inside,
 )
 
 Place = tuple[NameScope, str]
@@ -67,7 +65,7 @@ class ProgramState:
             for each in values:
                 root = each.value.root if isinstance(each.value, MutableObject) else None
                 if root is None:
-                    pending += _values_inside(each.value)
+                    pending += values_inside(each.value)
                 elif root.age > mark.age and (root, CONTENTS) not in changes:
                     changes[root, CONTENTS] = root.values[CONTENTS]
                     pending.append(root.values[CONTENTS])
@@ -143,18 +141,6 @@ def _single_new_object(values: Values | None, mark: Mark) -> NameScope | None:
         return None
     root = values[0].value.root
     return root if root.age > mark.age else None
-
-
-def _values_inside(value: Any) -> list[Values]:
-    match value:
-        case ListValue():
-            return list(value.values)
-        case DictValue():
-            return list(value.values.values())
-        case ReaderOrWriter():
-            return list(value.options.values.values())
-        case _:
-            return []
 
 
 def _put(scope: NameScope, name: str, values: Values | None) -> None:
