@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from millrace.advisor.programs.library_functions import loop_values
 from millrace.advisor.programs.possible_values import (
     ABSENT,
     MOST_ITEMS,
@@ -17,8 +16,11 @@ from millrace.advisor.programs.possible_values import (
     as_dictionary,
     contents_of,
     known_value,
+    loop_values,
     union_of_alternatives,
     unknown_value,
+    values_inside,
+    with_item,
 )
 from millrace.advisor.programs.python_values import (
     NoPythonValueError,
@@ -34,7 +36,9 @@ def call_container_method(
     """Return what a container holds after a method, and the method's result; both are unknown for a method that is not computed."""
     changed: Any = of
     try:
-        if isinstance(of, DictValue):
+        if name == "__setitem__" and not _is_slice(arguments[0]):
+            changed, result = with_item(of, *arguments), known_value(None, line)
+        elif isinstance(of, DictValue):
             changed, result = _call_dict_method(of, name, arguments, named, line)
         elif isinstance(of, ListValue) and not named.values and not named.more:
             changed, result = _call_list_method(of, name, arguments, line)
@@ -42,9 +46,13 @@ def call_container_method(
             raise NoPythonValueError
     except Exception:  # the values are not plain, or the program's Python raises it too
         return Unknown(f"{name}()"), unknown_value(f"{name}()", line)
-    if len(changed.values) > MOST_ITEMS:
+    if len(values_inside(changed)) > MOST_ITEMS:
         return Unknown("a value with too many items"), result
     return changed, result
+
+
+def _is_slice(key: Values) -> bool:
+    return any(isinstance(each.value, ListValue) and each.value.kind is slice for each in key)
 
 
 def _plain(values: Values) -> Any:
@@ -92,10 +100,8 @@ def _call_list_method(
             return of, MutableObject.holding(of, line=line)
         case ("__delitem__", place):
             del items[_plain(place)]
-        case ("__setslice__", low, high, step, more):
-            items[slice(_plain(low), _plain(high), _plain(step))] = _items_or_raise(more, line)
-        case ("__delslice__", low, high, step):
-            del items[slice(_plain(low), _plain(high), _plain(step))]
+        case ("__setitem__", bounds, more):
+            items[_plain(bounds)] = _items_or_raise(more, line)
         case _:
             raise NoPythonValueError
     return ListValue(tuple(items)), result

@@ -25,7 +25,6 @@ from millrace.advisor.programs.possible_values import (
     StreamingFrame,
     Unknown,
     Values,
-    contents_of,
     known_value,
     union_of_alternatives,
     unknown_value,
@@ -77,29 +76,11 @@ class AccessEvaluator(ABC):
 
     def _evaluate_subscript(self, of: Values, node: ast.Subscript, scope: NameScope) -> Values:
         line = node.lineno
-        if isinstance(node.slice, ast.Slice):
-            bounds = self.slice_bounds(node.slice, line, scope)
-            held = contents_of(of)
-            if len(held) == 1 and isinstance(held[0].value, ListValue):
-                try:
-                    at = slice(*(to_python_value(single_or_raise(each)) for each in bounds))
-                    return list_of_values(held[0].value.values[at], held[0].value.kind, line)
-                except (NoPythonValueError, TypeError, ValueError):
-                    return unknown_value("a part of a value", line)
-            return compute_for_each_choice(
-                lambda value, *at: value[slice(*at)], [of, *bounds], line, "a part of a value"
-            )
         key = self.evaluate_expression(node.slice, scope)
-        if not self.launch.ordered and dotted_name(node.value) in ("sys.argv", "argv"):
+        by_place = dotted_name(node.value) in ("sys.argv", "argv") and not isinstance(node.slice, ast.Slice)
+        if by_place and not self.launch.ordered:
             return unknown_value("an argument by its place, and Glue has them in no order", line)
         return union_of_alternatives(*(self._value_of_key(each, key, line) for each in of))
-
-    def slice_bounds(self, node: ast.Slice, line: int, scope: NameScope) -> list[Values]:
-        """Return the start, the end and the step of a slice."""
-        return [
-            known_value(None, line) if each is None else self.evaluate_expression(each, scope)
-            for each in (node.lower, node.upper, node.step)
-        ]
 
     def _value_of_key(self, of: Alternative, key: Values, line: int) -> Values:
         if isinstance(of.value, StreamingFrame | Unknown):
@@ -113,15 +94,10 @@ class AccessEvaluator(ABC):
             if isinstance(of.value, DictValue) and isinstance(each.value, str | int):
                 missing = unknown_value(f"the key {each.value}, which the program does not set", line)
                 alternatives.extend(of.value.value_of_key(each.value, missing))
-            elif isinstance(of.value, ListValue) and isinstance(each.value, int):
-                inside = -len(of.value.values) <= each.value < len(of.value.values)
-                alternatives.extend(
-                    of.value.values[each.value]
-                    if inside and of.value.kind is not set
-                    else unknown_value(f"argument or item {each.value}, which is missing", line)
-                )
             elif isinstance(each.value, Unknown):
                 alternatives.append(each)
+            elif isinstance(of.value, ListValue) and of.value.kind is not set:
+                alternatives.extend(_item_or_slice(of.value, each.value, line))
             else:
                 alternatives.extend(
                     compute_for_each_choice(operator.getitem, [(of,), (each,)], line, "an item")
@@ -222,6 +198,16 @@ def dotted_name(node: ast.expr) -> str:
         parts.append(node.attr)
         node = node.value
     return ".".join([node.id, *parts[::-1]]) if isinstance(node, ast.Name) else ""
+
+
+def _item_or_slice(of: ListValue, key: Any, line: int) -> Values:
+    try:
+        at = to_python_value(key)
+        found: Any = of.values[at]
+    except (NoPythonValueError, IndexError, TypeError, ValueError):
+        missing = f"argument or item {key}, which is missing" if isinstance(key, int) else "a part of a value"
+        return unknown_value(missing, line)
+    return list_of_values(found, of.kind, line) if isinstance(at, slice) else found
 
 
 def list_of_values(items: Sequence[Values], kind: type, line: int) -> Values:

@@ -10,10 +10,10 @@ from typing import Any
 from millrace.advisor.programs.evaluate_access import (
     find_member,
     has_decorator,
+    has_own_method,
     list_of_values,
 )
 from millrace.advisor.programs.evaluate_calls import CallEvaluator
-from millrace.advisor.programs.library_functions import loop_values
 from millrace.advisor.programs.possible_values import (
     Alternative,
     DictValue,
@@ -23,8 +23,8 @@ from millrace.advisor.programs.possible_values import (
     ProgramInstance,
     Values,
     known_value,
+    loop_values,
     unknown_of_values,
-    with_item,
 )
 
 
@@ -83,12 +83,9 @@ class AssignmentEvaluator(CallEvaluator):
                 self.assign_attribute(self.evaluate_expression(target.value, scope), target.attr, value)
             case ast.Subscript():
                 of = self.evaluate_expression(target.value, scope)
-                if isinstance(target.slice, ast.Slice):
-                    bounds = self.slice_bounds(target.slice, target.lineno, scope)
-                    self._call_on_objects(of, "__setslice__", [*bounds, value], target.lineno)
-                    return
                 key = self.evaluate_expression(target.slice, scope)
-                self.evaluate_alternatives([partial(self._set_item, each, key, value) for each in of])
+                change = partial(self._change_item, "__setitem__", [key, value])
+                self.evaluate_alternatives([partial(change, each) for each in of])
 
     def _assign_name(self, name: str, value: Values | None, scope: NameScope) -> None:
         self.state.store(scope.shared.get(name, scope), name, value)
@@ -105,10 +102,9 @@ class AssignmentEvaluator(CallEvaluator):
         for each, part in zip(target.elts, parts, strict=True):
             self.assign(each, part, scope)
 
-    def _set_item(self, of: Alternative, key: Values, value: Values) -> Values:
-        if isinstance(of.value, MutableObject):
-            return self.change_object(of.value, lambda held: (with_item(held, key, value), ()))
-        return self.call_if_own(of, "__setitem__", [key, value], DictValue())
+    def _change_item(self, name: str, arguments: Sequence[Values], of: Alternative) -> Values:
+        has_items = isinstance(of.value, MutableObject) or has_own_method(of.value, name)
+        return self.call_method(of, name, arguments, DictValue(), of.line) if has_items else ()
 
     def assign_attribute(self, owners: Values, name: str, value: Values) -> None:
         """Give an attribute of objects its values."""
@@ -121,7 +117,7 @@ class AssignmentEvaluator(CallEvaluator):
                     return self.call_method(of, name, [value], DictValue(), of.line)
                 self.state.store(owner.scope, name, value)
                 return ()
-            return self._set_item(of, known_value(name, of.line), value)
+            return self._change_item("__setitem__", [known_value(name, of.line), value], of)
 
         self.evaluate_alternatives([partial(set_attribute, each) for each in owners])
 
@@ -138,22 +134,9 @@ class AssignmentEvaluator(CallEvaluator):
                         self.state.store(owner.value.scope, target.attr, None)
             case ast.Subscript():
                 of = self.evaluate_expression(target.value, scope)
-                name = "__delslice__" if isinstance(target.slice, ast.Slice) else "__delitem__"
-                at = (
-                    self.slice_bounds(target.slice, target.lineno, scope)
-                    if isinstance(target.slice, ast.Slice)
-                    else [self.evaluate_expression(target.slice, scope)]
-                )
-                self._call_on_objects(of, name, at, target.lineno)
-
-    def _call_on_objects(self, of: Values, name: str, arguments: Sequence[Values], line: int) -> None:
-        self.evaluate_alternatives(
-            [
-                partial(self.call_method, each, name, arguments, DictValue(), line)
-                for each in of
-                if isinstance(each.value, MutableObject)
-            ]
-        )
+                key = self.evaluate_expression(target.slice, scope)
+                change = partial(self._change_item, "__delitem__", [key])
+                self.evaluate_alternatives([partial(change, each) for each in of])
 
 
 _IN_PLACE = {ast.Add: "__iadd__", ast.BitOr: "__ior__"}

@@ -27,7 +27,6 @@ from millrace.advisor.programs.library_functions import (
     FUNCTIONS,
     TEXT_METHODS,
     LaunchArguments,
-    loop_values,
     may_reshape,
 )
 from millrace.advisor.programs.possible_values import (
@@ -50,6 +49,7 @@ from millrace.advisor.programs.possible_values import (
     contents_of,
     joined_frame,
     known_value,
+    loop_values,
     replace_absent,
     union_of_alternatives,
     unknown_of_values,

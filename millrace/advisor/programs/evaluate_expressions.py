@@ -15,7 +15,6 @@ from millrace.advisor.programs.evaluate_access import (
     AccessEvaluator,
     list_of_values,
 )
-from millrace.advisor.programs.library_functions import loop_values
 from millrace.advisor.programs.possible_values import (
     ABSENT,
     CONTENTS,
@@ -31,6 +30,7 @@ from millrace.advisor.programs.possible_values import (
     as_dictionary,
     contents_of,
     known_value,
+    loop_values,
     unknown_of_values,
     unknown_value,
     with_item,
@@ -183,6 +183,11 @@ class ExpressionEvaluator(AccessEvaluator):
                 return MutableObject.holding(self._evaluate_dict(node, scope), line=line)
             case ast.List() | ast.Tuple() | ast.Set():
                 return self._evaluate_list(node, line, scope)
+            case ast.Slice():
+                nothing = ast.Constant(None, lineno=line)
+                bounds = [node.lower or nothing, node.upper or nothing, node.step or nothing]
+                values = tuple(self.evaluate_expression(each, scope) for each in bounds)
+                return known_value(ListValue(values, slice), line)
             case ast.Lambda():
                 return known_value(self.program_function(node, scope), line)
             case ast.NamedExpr():

@@ -16,7 +16,7 @@ from millrace.advisor.programs.evaluate_access import (
     dotted_name,
 )
 from millrace.advisor.programs.evaluate_assignments import AssignmentEvaluator
-from millrace.advisor.programs.library_functions import LaunchArguments, loop_values
+from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.advisor.programs.possible_values import (
     DictValue,
     NameScope,
@@ -26,6 +26,7 @@ from millrace.advisor.programs.possible_values import (
     Values,
     first_unknown,
     known_value,
+    loop_values,
     union_of_alternatives,
     unknown_of_values,
     unknown_value,

@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from millrace.advisor.programs.possible_values import (
-    ABSENT,
     MOST_ITEMS,
     DictValue,
     LibraryName,
-    ListValue,
     Unknown,
     Values,
     as_dictionary,
@@ -294,22 +292,3 @@ def environment_variable(environment: Values, name: Values, default: Values | No
         return unknown_value("an environment variable", line)
     missing = default or unknown_value(f"the environment variable {wanted}", line)
     return as_dictionary(environment).value_of_key(wanted, missing)
-
-
-def loop_values(values: Values, line: int) -> list[Values] | None:
-    """Return the values over which a loop runs; None if they are unknown."""
-    contents = contents_of(values)
-    value = contents[0].value if len(contents) == 1 else None
-    if isinstance(value, ListValue) and (
-        value.kind is not set or len(value.values) < 2
-    ):  # sets have no order
-        return list(value.values)
-    if (
-        isinstance(value, DictValue)
-        and not value.more
-        and not any(ABSENT[0] in each for each in value.values.values())
-    ):
-        return [known_value(key, line) for key in value.values]
-    if isinstance(value, str):
-        return [known_value(each, contents[0].line) for each in value] if len(value) <= MOST_ITEMS else None
-    return None

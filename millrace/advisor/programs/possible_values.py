@@ -47,7 +47,7 @@ ABSENT: Values = (Alternative(Unknown("a key that a branch sets"), 0),)
 
 @dataclass(frozen=True)
 class ListValue:
-    """Items of a list, a tuple or a set."""
+    """Items of a list, a tuple or a set; bounds of a slice."""
 
     values: tuple[Values, ...]
     kind: type = list
@@ -335,6 +335,22 @@ def joined_alternatives(tables: Iterable[DictValue]) -> DictValue:
     for each in others:
         joined = joined.with_alternatives_of(each)
     return joined
+
+
+def loop_values(values: Values, line: int) -> list[Values] | None:
+    """Return the values over which a loop runs; None if they are unknown."""
+    contents = contents_of(values)
+    value = contents[0].value if len(contents) == 1 else None
+    if isinstance(value, ListValue) and (
+        value.kind is not set or len(value.values) < 2
+    ):  # sets have no order
+        return list(value.values)
+    if isinstance(value, DictValue) and not value.more:
+        certain = not any(ABSENT[0] in each for each in value.values.values())
+        return [known_value(key, line) for key in value.values] if certain else None
+    if isinstance(value, str) and len(value) <= MOST_ITEMS:
+        return [known_value(each, contents[0].line) for each in value]
+    return None
 
 
 def with_item(of: Any, key: Values, value: Values) -> Any:

@@ -60,7 +60,8 @@ def _to_python_value(value: Any, budget: Iterator[None], depth: int = 0) -> Any:
     if isinstance(value, ListValue) and (
         value.kind is not set or len(value.values) < 2
     ):  # sets have no order
-        return value.kind(inner(each) for each in value.values)
+        items = [inner(each) for each in value.values]
+        return slice(*items) if value.kind is slice else value.kind(items)
     if isinstance(value, DictValue) and not value.more:
         return {key: inner(each) for key, each in value.values.items()}
     raise NoPythonValueError
