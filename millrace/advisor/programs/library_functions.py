@@ -263,19 +263,18 @@ def parse_arguments(
         action = keyword_values.get("action", "store")
         if not names or not all(isinstance(each, str) for each in names) or action not in _ACTIONS:
             continue
-        flag = action.startswith("store_")  # argparse has its value if it is not given
-        more: dict[str, Any] = {"action": action} | ({} if flag else {"default": argparse.SUPPRESS})
-        option = names[0].startswith("-")
-        if isinstance(keyword_values.get("dest"), str):
-            more["dest"] = keyword_values["dest"]
-        name = str(keyword_values.get("dest") or max(names, key=len).lstrip("-"))
-        if action == "store":
+        more: dict[str, Any] = {"action": action} | {
+            key: keyword_values[key]
+            for key in ("dest", "nargs")
+            if isinstance(keyword_values.get(key), str | int)
+        }
+        if not action.startswith("store_"):  # argparse has the value of a flag that is not given
             kind = keyword_values.get("type")
             more["type"] = _TYPES.get(kind.path if isinstance(kind, LibraryName) else "", str)
-            if isinstance(keyword_values.get("nargs"), str | int):
-                more["nargs"] = keyword_values["nargs"]
-            elif not option:
-                more["nargs"] = "?"
+            more["default"] = argparse.SUPPRESS
+            if not names[0].startswith("-"):
+                more.setdefault("nargs", "?")
+        name = str(keyword_values.get("dest") or max(names, key=len).lstrip("-"))
         has_default = "default" in keywords and keyword_values.get("default", ...) is not None
         added = parser.add_argument(*names, **more)
         defaults[added.dest] = keywords["default"] if has_default else missing_argument_value(name)

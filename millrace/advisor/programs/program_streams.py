@@ -53,7 +53,16 @@ FORMAT, CATALOG, GLUE, TRIGGER, SINK = "format", "catalog", "glue", "trigger", "
 its sink.
 """
 
+_PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "option": ("key", "value"),
+    "format": ("source",),
+    "trigger": ("processingTime",),
+    "foreachBatch": ("func",),
+    "foreach": ("func",),
+}
+"""Methods that set an option, with their parameters."""
 _TRIGGERS = ("processingTime", "once", "availableNow", "continuous", "realTime")
+_READS = ("load", "table", "json", "parquet", "csv", "text", "orc")
 _STARTS = ("start", "toTable", "table")
 _PLAIN = frozenset(
     {
@@ -295,25 +304,17 @@ class _StreamInterpreter(Interpreter):
         named: DictValue,
         line: int,
     ) -> Values | None:
-        first = streams[0]
-        if first.frame is None and name in ("load", "table", "json", "parquet", "csv", "text", "orc"):
-            options = joined_alternatives(each.options for each in streams).updated_with(
-                _with_lower_case_names(named)
-            )
-            if name != "load":
-                options = options.updated_with(DictValue({FORMAT: known_value(name, line)}))
-            return known_value(
-                StreamingFrame(frozenset([self._add_source_and_return_index(options, line)])), line
-            )
-        if first.frame is not None and name in _STARTS:
-            options = joined_alternatives(each.options for each in streams).updated_with(
-                _with_lower_case_names(named)
-            )
-            if name != "start":
-                options = options.updated_with(
-                    DictValue({"table": arguments[0] if arguments else unknown_value("a table", line)})
-                )
-            frames = [each.frame for each in streams if each.frame is not None]
+        frames = [each.frame for each in streams if each.frame is not None]
+        if name in (_STARTS if frames else _READS):
+            given = _with_lower_case_names(named)
+            if frames and name != "start":
+                table = arguments[0] if arguments else unknown_value("a table", line)
+                given = given.updated_with(DictValue({"table": table}))
+            elif name not in ("load", "start"):
+                given = given.updated_with(DictValue({FORMAT: known_value(name, line)}))
+            options = joined_alternatives(each.options for each in streams).updated_with(given)
+            if not frames:
+                return self._frame_of_new_source(options, line)
             self._started.append(_StartedQuery(line, alternative_frame(frames), options))
             return known_value(LibraryName("streaming query"), line)
         options = _options_of_method(name, arguments, named, line)
@@ -338,9 +339,7 @@ class _StreamInterpreter(Interpreter):
                 DictValue({FORMAT: options.get("connection_type", unknown_value("no type", line))})
             )
         glue_options = glue_options.updated_with(DictValue({GLUE: known_value(True, line)}))
-        return known_value(
-            StreamingFrame(frozenset([self._add_source_and_return_index(glue_options, line)])), line
-        )
+        return self._frame_of_new_source(glue_options, line)
 
     def _note_query_of_for_each_batch(
         self, arguments: Sequence[Values], named: DictValue, line: int
@@ -401,13 +400,10 @@ class _StreamInterpreter(Interpreter):
             frames = [each.value for values in self._views.values.values() for each in values]
         return known_value(replace(joined_frame(frames), shaped=True), line) if frames else None
 
-    def _add_source_and_return_index(self, options: DictValue, line: int) -> int:
-        self.sources.append(
-            ProgramSource(
-                line, {key: as_option_values(value) for key, value in options.values.items()}, options.more
-            )
-        )
-        return len(self.sources) - 1
+    def _frame_of_new_source(self, options: DictValue, line: int) -> Values:
+        values = {key: as_option_values(value) for key, value in options.values.items()}
+        self.sources.append(ProgramSource(line, values, options.more))
+        return known_value(StreamingFrame(frozenset([len(self.sources) - 1])), line)
 
 
 def _function_of_sink(value: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
@@ -431,35 +427,22 @@ def _with_lower_case_names(options: DictValue) -> DictValue:
 
 
 def _options_of_method(name: str, arguments: Sequence[Values], named: DictValue, line: int) -> DictValue:
-    options = DictValue()
-    if name == "option":
-        key = arguments[0] if arguments else named.values.get("key", ())
-        value = arguments[1] if len(arguments) > 1 else named.values.get("value", ())
-        if len(key) != 1 or isinstance(key[0].value, Unknown):
-            options = DictValue(
-                {}, unknown_of_values(key, "an option of several names", line)[0].value.origin
-            )
-        else:
-            options = DictValue({str(key[0].value).lower(): value})
-    elif name == "options":
-        options = _with_lower_case_names(
-            named.updated_with(as_dictionary(arguments[0])) if arguments else named
-        )
-    elif name == "format":
-        options = DictValue({FORMAT: arguments[0] if arguments else named.values.get("source", ())})
-    elif name == "trigger":
-        kind = next((each for each in _TRIGGERS if each in named.values), "")
-        value = (
-            named.values[kind]
-            if kind
-            else arguments[0]
-            if arguments
-            else unknown_value(named.more or "a trigger", line)
-        )
-        options = DictValue({TRIGGER if kind in ("processingTime", "") else kind.lower(): value})
-    elif name in ("foreachBatch", "foreach"):
-        options = DictValue({SINK: arguments[0] if arguments else named.values.get("func", ())})
-    return options
+    if name == "options":
+        return _with_lower_case_names(named.updated_with(as_dictionary(arguments[0])) if arguments else named)
+    if name not in _PARAMETERS:
+        return DictValue()
+    given = dict(zip(_PARAMETERS[name], arguments, strict=False)) | dict(named.values)
+    if name == "trigger":
+        kind = next((each for each in _TRIGGERS if each in given), "processingTime")
+        value = given.get(kind, unknown_value(named.more or "a trigger", line))
+        return DictValue({TRIGGER if kind == "processingTime" else kind.lower(): value})
+    value = given.get(_PARAMETERS[name][-1], ())
+    if name != "option":
+        return DictValue({FORMAT if name == "format" else SINK: value})
+    key = given.get("key", ())
+    if len(key) == 1 and not isinstance(key[0].value, Unknown):
+        return DictValue({str(key[0].value).lower(): value})
+    return DictValue({}, unknown_of_values(key, "an option of several names", line)[0].value.origin)
 
 
 def _identity_of_call(source: ProgramSource) -> Any:
