@@ -124,13 +124,9 @@ def _statements_with_secrets(program: str) -> Iterator[tuple[int, int]]:
 
 
 def _statement_of_node(statement: ast.stmt) -> _Statement:
-    nodes: list[ast.AST] = []
-    waiting: list[ast.AST] = [statement]
-    while waiting:
-        node = waiting.pop()
-        nodes.append(node)
-        inner = [each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.stmt)]
-        waiting += reversed(inner)
+    nodes: list[ast.AST] = [statement]
+    for node in nodes:
+        nodes += [each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.stmt)]
     whole = not isinstance(getattr(statement, "body", None), list)
     placed = [each for each in nodes if isinstance(each, ast.expr | ast.arg | ast.keyword)]
     lines = [each.end_lineno or each.lineno for each in placed]

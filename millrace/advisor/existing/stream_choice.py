@@ -15,7 +15,8 @@ from millrace.advisor.existing.import_transform_stubs import (
     sink_format,
 )
 from millrace.advisor.existing.kafka_sign_in import names_sign_in, security_options_of_port
-from millrace.advisor.existing.reader_options import INSTEAD, reading_keys_and_notes
+from millrace.advisor.existing.query_triggers import shortest_trigger
+from millrace.advisor.existing.reader_options import reading_keys_and_notes
 from millrace.advisor.existing.stream_candidates_of_program import (
     NAMES,
     SERVERS,
@@ -29,15 +30,12 @@ from millrace.advisor.existing.stream_candidates_of_program import (
     names_to_choose_from_text,
 )
 from millrace.advisor.programs.library_functions import LaunchArguments
-from millrace.advisor.programs.parse_trigger_interval import trigger_interval_seconds
 from millrace.advisor.programs.possible_values import DictValue, Unknown, Values, joined_alternatives
 from millrace.advisor.programs.program_streams import (
     FORMAT,
     GLUE,
-    TRIGGER,
     ProgramSource,
     ProgramStreams,
-    Query,
     read_program_streams,
 )
 from millrace.config.document.plain_text_secrets import censor
@@ -151,7 +149,6 @@ class _StreamChoice:
         self.text = text
         self.answers = answers
         self.notes: list[str] = []
-        self.ends = False
         self.open: dict[str, str] = {}
         self.reading: dict[str, Any] = {}
         written = {each for query in program.queries for each in query.sources}
@@ -225,18 +222,21 @@ class _StreamChoice:
                 f"line {name.line}: it reads the partitions {shown} of {name.name}, and this file reads all of them: `millrace split` divides "
                 "a topic among jobs"
             )
-        self.ends = False
-        trigger = self._shortest_trigger([each.source for each in chosen])
+        sources = {each.source for each in chosen}
+        trigger = shortest_trigger(
+            [each for each in self.program.queries if not each.sources or sources & set(each.sources)]
+        )
+        self.notes += trigger.notes
         settings = ImportedStreamSettings(
             kind,
             name.name,
             options,
-            trigger,
+            trigger.seconds,
             open=self.open,
             pattern=name.pattern,
             partitions=tuple(sorted(set(assigned))),
             reading=self.reading,
-            ends=self.ends,
+            ends=trigger.ends,
         )
         self.open = {}
         return settings
@@ -393,45 +393,6 @@ class _StreamChoice:
         else:
             options |= {**sign_in, **options}
             self.notes.append(f"{why}: the authentication is taken from the brokers' port")
-
-    def _shortest_trigger(self, sources: Sequence[ProgramSource]) -> float | None:
-        """Return the trigger of the queries that read the sources; the shortest of several."""
-        triggers: dict[float, str] = {}
-        for query in self.program.queries:
-            if not query.sources or set(query.sources) & set(sources):
-                triggers |= self._triggers_of_query(query)
-        if len(triggers) > 1:
-            self.notes.append(f"its triggers are {', '.join(triggers.values())}: the shortest is taken")
-        return min(triggers, default=None)
-
-    def _triggers_of_query(self, query: Query) -> dict[float, str]:
-        for key in ("once", "availablenow", "continuous"):
-            if any(each.value not in (None, False) for each in query.options.get(key, ())):
-                meaning = (
-                    "a run ends when it has read what was there, by a schedule of its own: `run_every`, where the SLA leaves time for "
-                    "it; set it to that schedule"
-                    if key != "continuous"
-                    else "it runs without micro-batches; the imported job has some"
-                )
-                self.notes.append(f"line {query.line}: with its trigger {key} {meaning}")
-                self.ends = key != "continuous"
-                return {}
-        triggers: dict[float, str] = {}
-        for each in query.options.get(TRIGGER, ()):
-            line = each.line or query.line
-            if isinstance(each.value, Unknown):
-                self.notes.append(f"line {line}: its trigger is {each.value.origin}: {INSTEAD}")
-                continue
-            seconds = None if each.value is None else trigger_interval_seconds(str(each.value))
-            if seconds:
-                triggers[seconds] = f"{each.value} (line {line})"
-            elif seconds == 0:
-                self.notes.append(
-                    f"with its trigger {each.value} a batch follows the other at once: {INSTEAD}"
-                )
-            elif each.value is not None:
-                self.notes.append(f"its trigger {each.value} is none that Spark takes: {INSTEAD}")
-        return triggers
 
 
 _SECURITY = ("security.protocol", "sasl.mechanism", "ssl.keystore.location")

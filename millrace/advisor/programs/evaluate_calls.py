@@ -474,11 +474,8 @@ _CHANGING = r"((dict|list|set)\.|random\.shuffle|heapq\.|bisect\.insort|operator
 
 def _makes_generator(node: ast.AST) -> bool:
     """Return whether a function has a ``yield`` of its own."""
-    pending = list(ast.iter_child_nodes(node))
-    while pending:
-        each = pending.pop()
-        if isinstance(each, ast.Yield | ast.YieldFrom):
-            return True
+    nodes = list(ast.iter_child_nodes(node))
+    for each in nodes:
         if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            pending += ast.iter_child_nodes(each)
-    return False
+            nodes += ast.iter_child_nodes(each)
+    return any(isinstance(each, ast.Yield | ast.YieldFrom) for each in nodes)
