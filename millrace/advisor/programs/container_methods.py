@@ -25,7 +25,6 @@ from millrace.advisor.programs.possible_values import (
 from millrace.advisor.programs.python_values import (
     NoPythonValueError,
     single_or_raise,
-    to_program_value,
     to_python_value,
 )
 
@@ -73,10 +72,6 @@ def _call_list_method(
     result = known_value(None, line)
     call: tuple[Any, ...] = (name, *arguments)
     match call:
-        case ("index" | "count", _):
-            plain = [_plain(each) for each in items]
-            found = getattr(plain, name)(_plain(arguments[0]))
-            return of, known_value(to_program_value(found, line), line)
         case _ if of.kind is not list:
             raise NoPythonValueError
         case ("append", item):

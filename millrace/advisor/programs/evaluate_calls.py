@@ -142,17 +142,18 @@ class CallEvaluator(ExpressionEvaluator):
     ) -> Values:
         """Return the result of a method."""
         value = of.value
-        if isinstance(value, str) and name in TEXT_METHODS:
+        is_text = isinstance(value, str)
+        is_list = any(isinstance(each.value, ListValue) for each in contents_of((of,)))
+        if (is_text and name in TEXT_METHODS) or (is_list and name in ("index", "count")):
             keywords = list(named.values)
             return compute_for_each_choice(
-                lambda text, *rest: library_functions.text_method_as_function(name)(
-                    text,
+                lambda held, *rest: library_functions.bound_method(held, name)(
                     *rest[: len(rest) - len(keywords)],
                     **dict(zip(keywords, rest[len(rest) - len(keywords) :], strict=True)),
                 ),
                 [(of,), *arguments, *named.values.values()],
                 line,
-                "a text",
+                f"{name}()" if is_list else "a text",
             )
         if isinstance(value, MutableObject):
             if name == "keys":  # it changes with the dictionary
@@ -163,8 +164,6 @@ class CallEvaluator(ExpressionEvaluator):
             return self.change_object(
                 value, lambda held: call_container_method(held, name, arguments, named, line)
             )
-        if isinstance(value, ListValue) and name in ("index", "count"):
-            return call_container_method(value, name, arguments, named, line)[1]
         if isinstance(value, ListValue) and name in ("group", "groups"):  # a match of a pattern
             if name == "groups":
                 return known_value(ListValue(value.values[1:], tuple), line)

@@ -97,7 +97,11 @@ class Interpreter(AssignmentEvaluator):
                 self._loops[-1].continues.append(self.changes_since(self._loops[-1].round_start))
                 return False
             case ast.If():
-                return self._run_branches(node.test, node.body, node.orelse, scope)
+                return self._run_by_condition(
+                    condition_value(self.evaluate_expression(node.test, scope)),
+                    partial(self.run_statements, node.body, scope),
+                    partial(self.run_statements, node.orelse, scope),
+                )
             case ast.For() | ast.AsyncFor():
                 return self._run_loop(partial(self._run_for, node, scope))
             case ast.While():
@@ -160,12 +164,12 @@ class Interpreter(AssignmentEvaluator):
         made = known_value(ProgramClass(node, inner, bases), node.lineno)
         self._assign_name(node.name, self._decorated_value(made, node, scope), scope)
 
-    def _run_branches(
-        self, test: ast.expr, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt], scope: NameScope
+    def _run_by_condition(
+        self, holds: bool | None, then: Callable[[], bool], otherwise: Callable[[], bool]
     ) -> bool:
-        holds = condition_value(self.evaluate_expression(test, scope))
-        ways = [partial(self.run_statements, each, scope) for each in (body, orelse)]
-        return self.run_alternatives(ways) if holds is None else ways[not holds]()
+        if holds is None:
+            return self.run_alternatives([then, otherwise])
+        return then() if holds else otherwise()
 
     def run_alternatives(self, ways: Sequence[Callable[[], bool]]) -> bool:
         """Evaluate several ways from the same state, and join the states of those that go on; return whether any does."""
@@ -344,13 +348,11 @@ class Interpreter(AssignmentEvaluator):
 
         def run_case() -> bool:
             self._bind_pattern(case.pattern, subject, scope)
-            holds = (
-                True if case.guard is None else condition_value(self.evaluate_expression(case.guard, scope))
+            guard = case.guard or ast.Constant(True, lineno=case.pattern.lineno)
+            return self._run_by_condition(
+                condition_value(self.evaluate_expression(guard, scope)),
+                partial(self.run_statements, case.body, scope),
+                run_others,
             )
-            ways = [partial(self.run_statements, case.body, scope), run_others]
-            return self.run_alternatives(ways) if holds is None else ways[not holds]()
 
-        holds = self._pattern_holds(case.pattern, subject, scope)
-        if holds is None:
-            return self.run_alternatives([run_case, run_others])
-        return run_case() if holds else run_others()
+        return self._run_by_condition(self._pattern_holds(case.pattern, subject, scope), run_case, run_others)

@@ -11,6 +11,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NoReturn
 
 from millrace.advisor.programs.possible_values import (
@@ -127,9 +128,9 @@ def percent_format(template: Any, values: Any) -> Any:
     return template % values
 
 
-def text_method_as_function(name: str) -> Callable[..., Any]:
-    """Return a method of texts as a function."""
-    return format_text if name == "format" else getattr(str, name)
+def bound_method(of: Any, name: str) -> Callable[..., Any]:
+    """Return a method of a text or a list."""
+    return partial(format_text, of) if name == "format" else getattr(of, name)
 
 
 def _all_groups_of_match(match: re.Match[str] | None) -> Any:

@@ -22,6 +22,7 @@ from millrace.advisor.programs.possible_values import (
     first_unknown,
     known_value,
     union_of_alternatives,
+    values_inside,
 )
 
 _MOST_PARTS, _DEEPEST = 20_000, 50
@@ -73,12 +74,9 @@ def structure_of_values(values: Values, age: int, depth: int = 0) -> frozenset[A
     for value, _ in values if depth < _DEEPEST_STRUCTURE else ():
         if isinstance(value, MutableObject) and value.root.age > age:
             keys.add(structure_of_values(value.contents, age, depth + 1))
-        elif isinstance(value, ListValue):
-            items = tuple(structure_of_values(inner, age, depth + 1) for inner in value.values)
-            keys.add((value.kind, items))
-        elif isinstance(value, DictValue):
-            items = tuple(structure_of_values(inner, age, depth + 1) for inner in value.values.values())
-            keys.add((*value.values, items, value.more))
+        elif isinstance(value, ListValue | DictValue):
+            items = tuple(structure_of_values(inner, age, depth + 1) for inner in values_inside(value))
+            keys.add((items, value.kind if isinstance(value, ListValue) else (*value.values, value.more)))
         else:
             keys.add((type(value), value))
     return frozenset(keys)
