@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millrace.advisor.existing.program_lines_without_secrets import lines_without_secrets, snake_case
-from millrace.advisor.programs.program_streams import FORMAT, SINK, ProgramSource, Query
+from millrace.advisor.programs.program_streams import ProgramSource, Query
+from millrace.advisor.programs.stream_options import FORMAT, SINK
 from millrace.config.document.plain_text_secrets import censor
 
 if TYPE_CHECKING:

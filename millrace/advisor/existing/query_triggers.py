@@ -8,7 +8,8 @@ from typing import NamedTuple
 from millrace.advisor.existing.reader_options import INSTEAD
 from millrace.advisor.programs.parse_trigger_interval import trigger_interval_seconds
 from millrace.advisor.programs.possible_values import Unknown
-from millrace.advisor.programs.program_streams import TRIGGER, Query
+from millrace.advisor.programs.program_streams import Query
+from millrace.advisor.programs.stream_options import TRIGGER
 
 _BOUNDED = (
     "a run ends when it has read what was there, by a schedule of its own: `run_every`, where the SLA leaves time for it; set it to that "

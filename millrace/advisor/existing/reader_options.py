@@ -14,7 +14,7 @@ from millrace.advisor.existing.stream_candidates_of_program import (
     describe_values_with_lines,
 )
 from millrace.advisor.programs.possible_values import Values
-from millrace.advisor.programs.program_streams import CATALOG, FORMAT, GLUE
+from millrace.advisor.programs.stream_options import CATALOG, FORMAT, GLUE
 from millrace.config.kafka.reading_options import KafkaReading
 
 INSTEAD = "it is taken from the event log, or the plan computes it"

@@ -32,12 +32,11 @@ from millrace.advisor.existing.stream_candidates_of_program import (
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.advisor.programs.possible_values import DictValue, Unknown, Values, joined_alternatives
 from millrace.advisor.programs.program_streams import (
-    FORMAT,
-    GLUE,
     ProgramSource,
     ProgramStreams,
     read_program_streams,
 )
+from millrace.advisor.programs.stream_options import FORMAT, GLUE
 from millrace.config.document.plain_text_secrets import censor
 from millrace.config.document.problems import wrong_option_error
 

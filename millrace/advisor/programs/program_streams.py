@@ -28,7 +28,6 @@ from millrace.advisor.programs.possible_values import (
     ProgramInstance,
     ReaderOrWriter,
     StreamingFrame,
-    Unknown,
     Values,
     alternative_frame,
     as_dictionary,
@@ -38,30 +37,22 @@ from millrace.advisor.programs.possible_values import (
     joined_frame,
     known_value,
     union_of_alternatives,
-    unknown_of_values,
     unknown_value,
 )
-from millrace.advisor.programs.python_values import (
-    as_option_values,
+from millrace.advisor.programs.python_values import as_option_values
+from millrace.advisor.programs.stream_options import (
+    CATALOG,
+    FORMAT,
+    GLUE,
+    SINK,
+    TRIGGER,
+    options_of_method,
+    with_lower_case_names,
 )
 
 LONGEST = 1024 * 1024
 """Characters of a program that is read; a longer one was not written by hand."""
 
-FORMAT, CATALOG, GLUE, TRIGGER, SINK = "format", "catalog", "glue", "trigger", "sink"
-"""Options under which a source keeps its format, and that it is a table of the Data Catalog or read by Glue, and a query its trigger and
-its sink.
-"""
-
-_PARAMETERS: Mapping[str, tuple[str, ...]] = {
-    "option": ("key", "value"),
-    "format": ("source",),
-    "trigger": ("processingTime",),
-    "foreachBatch": ("func",),
-    "foreach": ("func",),
-}
-"""Methods that set an option, with their parameters."""
-_TRIGGERS = ("processingTime", "once", "availableNow", "continuous", "realTime")
 _READS = ("load", "table", "json", "parquet", "csv", "text", "orc")
 _STARTS = ("start", "toTable", "table")
 _PLAIN = frozenset(
@@ -306,7 +297,7 @@ class _StreamInterpreter(Interpreter):
     ) -> Values | None:
         frames = [each.frame for each in streams if each.frame is not None]
         if name in (_STARTS if frames else _READS):
-            given = _with_lower_case_names(named)
+            given = with_lower_case_names(named)
             if frames and name != "start":
                 table = arguments[0] if arguments else unknown_value("a table", line)
                 given = given.updated_with(DictValue({"table": table}))
@@ -317,7 +308,7 @@ class _StreamInterpreter(Interpreter):
                 return self._frame_of_new_source(options, line)
             self._started.append(_StartedQuery(line, alternative_frame(frames), options))
             return known_value(LibraryName("streaming query"), line)
-        options = _options_of_method(name, arguments, named, line)
+        options = options_of_method(name, arguments, named, line)
 
         def set_options(held: Any) -> tuple[Any, Values]:
             return (held.with_options(options) if isinstance(held, ReaderOrWriter) else held), ()
@@ -331,10 +322,10 @@ class _StreamInterpreter(Interpreter):
         options = DictValue(dict(zip(names, arguments, strict=False))).updated_with(named).values
         if call == "from_catalog":
             table = {each: options[each] for each in names[:2] if each in options}
-            inner = _with_lower_case_names(as_dictionary(options.get("additional_options", ())))
+            inner = with_lower_case_names(as_dictionary(options.get("additional_options", ())))
             glue_options = inner.updated_with(DictValue({CATALOG: known_value(True, line), **table}))
         else:
-            glue_options = _with_lower_case_names(as_dictionary(options.get("connection_options", ())))
+            glue_options = with_lower_case_names(as_dictionary(options.get("connection_options", ())))
             glue_options = glue_options.updated_with(
                 DictValue({FORMAT: options.get("connection_type", unknown_value("no type", line))})
             )
@@ -347,7 +338,7 @@ class _StreamInterpreter(Interpreter):
         values = dict(zip(("frame", "batch_function", "options"), arguments, strict=False)) | dict(
             named.values
         )
-        options = _with_lower_case_names(as_dictionary(values.get("options", ())))
+        options = with_lower_case_names(as_dictionary(values.get("options", ())))
         more = {TRIGGER: options.values["windowsize"]} if "windowsize" in options.values else {}
         if "batch_function" in values:
             more[SINK] = values["batch_function"]
@@ -417,32 +408,6 @@ def _streaming_frames_as_one(values: Values) -> StreamingFrame | None:
     """Return the streaming frames among values as one."""
     frames = [each.value for each in values if isinstance(each.value, StreamingFrame)]
     return alternative_frame(frames) if frames else None
-
-
-def _with_lower_case_names(options: DictValue) -> DictValue:
-    return DictValue(
-        {str(key).lower(): value for key, value in options.values.items()},
-        options.more,
-    )
-
-
-def _options_of_method(name: str, arguments: Sequence[Values], named: DictValue, line: int) -> DictValue:
-    if name == "options":
-        return _with_lower_case_names(named.updated_with(as_dictionary(arguments[0])) if arguments else named)
-    if name not in _PARAMETERS:
-        return DictValue()
-    given = dict(zip(_PARAMETERS[name], arguments, strict=False)) | dict(named.values)
-    if name == "trigger":
-        kind = next((each for each in _TRIGGERS if each in given), "processingTime")
-        value = given.get(kind, unknown_value(named.more or "a trigger", line))
-        return DictValue({TRIGGER if kind == "processingTime" else kind.lower(): value})
-    value = given.get(_PARAMETERS[name][-1], ())
-    if name != "option":
-        return DictValue({FORMAT if name == "format" else SINK: value})
-    key = given.get("key", ())
-    if len(key) == 1 and not isinstance(key[0].value, Unknown):
-        return DictValue({str(key[0].value).lower(): value})
-    return DictValue({}, unknown_of_values(key, "an option of several names", line)[0].value.origin)
 
 
 def _identity_of_call(source: ProgramSource) -> Any:
