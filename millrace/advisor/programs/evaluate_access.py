@@ -118,12 +118,10 @@ class AccessEvaluator(ABC):
             for each, held in list(value.scope.values.items()) if name == "__dict__" else ():
                 lost = unknown_value("an attribute that may be set in __dict__", line)
                 self.state.store(value.scope, each, union_of_alternatives(held, lost))
-            attribute = value.scope.values.get(name)
-            if attribute is not None:
-                return attribute
-            attribute = find_member(value.of, name)
-            if attribute is None:
-                return unknown_value(f"the attribute {name}, which the program does not set", line)
+            if name in value.scope.values:
+                return value.scope.values[name]
+            missing = unknown_value(f"the attribute {name}, which the program does not set", line)
+            attribute = find_member(value.of, name) or missing
             bound = [self._bind_method(each, value) for each in attribute]
             if any(has_decorator(each.value, "property", "cached_property") for each in bound):
                 return union_of_alternatives(
@@ -144,13 +142,9 @@ class AccessEvaluator(ABC):
             self.forget_contents([(of,)], f"{name}(), which may change it")
         if isinstance(value, MutableObject):  # options of argparse
             return self._value_of_key(of, known_value(name, line), line)
-        if name == "value" and isinstance(value, str):  # of an enumeration
-            return (of,)
-        return (
-            (of,)
-            if isinstance(value, Unknown | StreamingFrame)
-            else unknown_value(f"the attribute {name}", line)
-        )
+        of_enumeration = name == "value" and isinstance(value, str)
+        itself = of_enumeration or isinstance(value, Unknown | StreamingFrame)
+        return (of,) if itself else unknown_value(f"the attribute {name}", line)
 
     def _value_of_import(self, path: str, line: int) -> Values:
         if path in ("sys.argv", "os.environ"):

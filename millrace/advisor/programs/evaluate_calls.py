@@ -243,16 +243,13 @@ class CallEvaluator(LibraryCallEvaluator):
         spec = callee.node.args
         plain_ones = [*spec.posonlyargs, *spec.args]
         defaults = dict(callee.defaults)
-        for place, each in enumerate([*plain_ones, *spec.kwonlyargs]):
+        given = {**named.values, **dict(zip([each.arg for each in plain_ones], arguments, strict=False))}
+        for each in (*plain_ones, *spec.kwonlyargs):
             missing = defaults.get(each.arg, ())
             if named.more or not missing:
                 origin = named.more or f"the parameter {each.arg}"
                 missing = union_of_alternatives(missing, unknown_value(origin, callee.node.lineno))
-            if place < len(arguments) and place < len(plain_ones):
-                value = arguments[place]
-            else:
-                value = replace_absent(named.values.get(each.arg, ABSENT), missing)
-            scope.values[each.arg] = value
+            scope.values[each.arg] = replace_absent(given.get(each.arg, ABSENT), missing)
         if spec.vararg:
             rest = ListValue(tuple(arguments[len(plain_ones) :]), tuple)
             scope.values[spec.vararg.arg] = known_value(

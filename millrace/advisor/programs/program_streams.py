@@ -210,17 +210,15 @@ class _StreamInterpreter(Interpreter):
     def call_uncalled_functions(self, tree: ast.Module) -> None:
         """Call the functions that nothing in the program calls: something outside it may."""
         for each in tree.body:
-            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each not in self.called:
-                self.call(self.program_function(each, self.module), [], DictValue(), each.lineno)
-            elif isinstance(each, ast.ClassDef):
+            body, owner = [each], None
+            if isinstance(each, ast.ClassDef):
                 name = ast.Name(each.name, lineno=each.lineno)
-                made = self.evaluate_expression(ast.Call(name, [], [], lineno=each.lineno), self.module)[
-                    0
-                ].value
-                for inner in each.body:
-                    if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and inner not in self.called:
-                        function = replace(self.program_function(inner, self.module), owner=made)
-                        self.call(function, [], DictValue(), inner.lineno)
+                made = self.evaluate_expression(ast.Call(name, [], [], lineno=each.lineno), self.module)
+                body, owner = each.body, made[0].value
+            for inner in body:
+                if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and inner not in self.called:
+                    function = replace(self.program_function(inner, self.module), owner=owner)
+                    self.call(function, [], DictValue(), inner.lineno)
 
     def program_streams(self, why_not: str) -> ProgramStreams:
         """Return what was found, each source and query once however often its line was evaluated."""
@@ -320,16 +318,14 @@ class _StreamInterpreter(Interpreter):
     def _read_by_glue(self, call: str, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
         names = _GLUE[call]
         options = DictValue(dict(zip(names, arguments, strict=False))).updated_with(named).values
+        of_call = {GLUE: known_value(True, line)}
         if call == "from_catalog":
-            table = {each: options[each] for each in names[:2] if each in options}
-            inner = with_lower_case_names(as_dictionary(options.get("additional_options", ())))
-            glue_options = inner.updated_with(DictValue({CATALOG: known_value(True, line), **table}))
+            of_call |= {each: options[each] for each in names[:2] if each in options}
+            of_call[CATALOG] = known_value(True, line)
         else:
-            glue_options = with_lower_case_names(as_dictionary(options.get("connection_options", ())))
-            glue_options = glue_options.updated_with(
-                DictValue({FORMAT: options.get("connection_type", unknown_value("no type", line))})
-            )
-        glue_options = glue_options.updated_with(DictValue({GLUE: known_value(True, line)}))
+            of_call[FORMAT] = options.get("connection_type", unknown_value("no type", line))
+        given = options.get("additional_options" if CATALOG in of_call else "connection_options", ())
+        glue_options = with_lower_case_names(as_dictionary(given)).updated_with(DictValue(of_call))
         return self._frame_of_new_source(glue_options, line)
 
     def _note_query_of_for_each_batch(
