@@ -123,7 +123,8 @@ class CallEvaluator(LibraryCallEvaluator):
         value = of.value
         is_text = isinstance(value, str)
         is_list = any(isinstance(each.value, ListValue) for each in contents_of((of,)))
-        if (is_text and name in TEXT_METHODS) or (is_list and name in ("index", "count")):
+        computed = TEXT_METHODS if is_text else {"index", "count"} if is_list else ()
+        if name in computed and not named.more:
             keywords = list(named.values)
             return compute_for_each_choice(
                 lambda held, *rest: library_functions.bound_method(held, name)(

@@ -190,7 +190,7 @@ class LibraryCallEvaluator(ExpressionEvaluator):
             )
         if handed_on is not None:
             return handed_on
-        if path in FUNCTIONS and (not named.values or path == "json.dumps"):
+        if path in FUNCTIONS and not named.more and (not named.values or path == "json.dumps"):
             return compute_for_each_choice(FUNCTIONS[path], arguments, line, f"{path}()")
         reshapes = may_reshape(last, [*arguments, *named.values.values()])
         return known_value(Unknown(f"{path}()", reshapes), line)

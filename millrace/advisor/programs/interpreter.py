@@ -307,38 +307,29 @@ class Interpreter(AssignmentEvaluator):
         return goes_on
 
     def _run_with(self, node: ast.With | ast.AsyncWith, scope: NameScope) -> bool:
-        managers: list[Values] = []
-        body = node.body
-        for item in node.items:
-            value = self.evaluate_expression(item.context_expr, scope)
-            managers.append(value)
-            entered = self.evaluate_alternatives(
-                [partial(self.call_if_own, each, "__enter__", [], DictValue()) for each in value]
+        """Evaluate ``with`` as the ``try`` that it stands for."""
+        [item, *others], line = node.items, node.lineno
+        body: list[ast.stmt] = [ast.With(others, node.body, lineno=line)] if others else node.body
+        managers = self.evaluate_expression(item.context_expr, scope)
+        entered = self.evaluate_alternatives(
+            [partial(self.call_if_own, each, "__enter__", [], DictValue()) for each in managers]
+        )
+        if item.optional_vars is not None:
+            self.assign(item.optional_vars, entered, scope)
+        call = item.context_expr
+        if isinstance(call, ast.Call) and dotted_name(call.func).rpartition(".")[2] == "suppress":
+            return self._run_try(
+                ast.Try(body, [ast.ExceptHandler(None, None, [], lineno=line)], [], []), scope
             )
-            if item.optional_vars is not None:
-                self.assign(item.optional_vars, entered, scope)
-            call = item.context_expr
-            if isinstance(call, ast.Call) and dotted_name(call.func).rpartition(".")[2] == "suppress":
-                handler = ast.ExceptHandler(None, None, [], lineno=node.lineno)
-                body = [ast.Try(body, [handler], [], [], lineno=node.lineno)]
-        log = self.state.start_log()
-        goes_on = self.run_statements(body, scope)
-        self.state.end_log()
-
-        def run_exits(after_error: bool) -> bool:
-            if after_error:
-                self.state.store_any_of(log)
-            holds = False
-            for value in managers:
-                nothing = [known_value(None, node.lineno)] * 3
-                ways = [partial(self.call_if_own, each, "__exit__", nothing, DictValue()) for each in value]
-                holds |= condition_value(self.evaluate_alternatives(ways)) is not False
-            return holds or not after_error
-
-        if any(isinstance(each.value, ProgramInstance) for value in managers for each in value):
-            ways = [partial(run_exits, each) for each in ([False, True] if goes_on else [True])]
-            return self.run_alternatives(ways)
-        return goes_on
+        if not any(isinstance(each.value, ProgramInstance) for each in managers):
+            return self.run_statements(body, scope)
+        manager = ast.Name(f"manager in line {line}, column {call.col_offset}", lineno=line)
+        self._assign_name(manager.id, managers, scope)
+        leave = ast.Attribute(manager, "__exit__", lineno=line)
+        leave_call = ast.Call(leave, [ast.Constant(None, lineno=line)] * 3, [], lineno=line)
+        raise_again = ast.If(leave_call, [], [ast.Raise(lineno=line)], lineno=line)
+        handlers = [ast.ExceptHandler(None, None, [raise_again], lineno=line)]
+        return self._run_try(ast.Try(body, handlers, [ast.Expr(leave_call, lineno=line)], []), scope)
 
     def _run_cases(self, subject: Values, cases: Sequence[ast.match_case], scope: NameScope) -> bool:
         if not cases:
