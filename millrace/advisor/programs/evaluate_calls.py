@@ -78,10 +78,6 @@ class CallEvaluator(LibraryCallEvaluator):
     ) -> Values | None:
         """Return the result of a streaming method; None for others."""
 
-    @abstractmethod
-    def run_statements(self, body: Sequence[ast.stmt], scope: NameScope) -> bool:
-        """Evaluate statements; return whether what follows is evaluated."""
-
     def evaluate_call(self, node: ast.Call, of: Values, scope: NameScope) -> Values:
         """Return the result of a call in the program's text, of a function or of a method of a value."""
         arguments: list[Values] = []

@@ -78,6 +78,10 @@ class ExpressionEvaluator(AccessEvaluator):
         """Return the result of a call in the program's text, of a function or of a method of a value."""
 
     @abstractmethod
+    def run_statements(self, body: Sequence[ast.stmt], scope: NameScope) -> bool:
+        """Evaluate statements; return whether what follows is evaluated."""
+
+    @abstractmethod
     def run_alternatives(self, ways: Sequence[Callable[[], bool]]) -> bool:
         """Evaluate several ways from the same state, and join the states of those that go on; return whether any does."""
 
@@ -234,43 +238,31 @@ class ExpressionEvaluator(AccessEvaluator):
     def _evaluate_comprehension(
         self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp, scope: NameScope
     ) -> Values:
-        [first, *others] = node.generators
-        over = self.evaluate_expression(first.iter, scope)
-        rounds = loop_values(over, node.lineno)
-        inner = NameScope({}, scope, of_comprehension=True)
-        keys, items = list[Values](), list[Values]()
-
-        def run_round() -> Values:
-            for each in others:
-                self.assign(each.target, unknown_value("a loop", node.lineno), inner)
-            holds = [condition_value(self.evaluate_expression(test, inner)) for test in first.ifs]
-            if False in holds:
-                return known_value(False, node.lineno)
-            if isinstance(node, ast.DictComp):
-                keys.append(self.evaluate_expression(node.key, inner))
-            items.append(
-                self.evaluate_expression(node.value if isinstance(node, ast.DictComp) else node.elt, inner)
-            )
-            return known_value(None in holds, node.lineno)
-
-        if rounds is None or others:
-            self.assign(first.target, unknown_of_values(over, "a loop", node.lineno), inner)
-            self.evaluate_alternatives([run_round, lambda: ()])
-            origin = unknown_of_values(over, "a list", node.lineno)[0].value.origin
-            return known_value(Unknown(origin, library_functions.may_reshape("", items)), node.lineno)
-        doubtful = False
-        for each in rounds:
-            self.assign(first.target, each, inner)
-            doubtful |= run_round()[0].value
-        if doubtful:
-            return unknown_value("a list of some of several items", node.lineno)
-        if not isinstance(node, ast.DictComp):
-            kind = set if isinstance(node, ast.SetComp) else list
-            return list_of_values(items, kind, node.lineno)
-        table: Any = DictValue()
-        for key, value in zip(keys, items, strict=True):
-            table = with_item(table, key, value)
-        return MutableObject.holding(table, line=node.lineno)
+        """Evaluate a comprehension as the loop that it stands for."""
+        line = node.lineno
+        over = self.evaluate_expression(node.generators[0].iter, scope)
+        made, items = (ast.Name(name, lineno=line) for name in ("a comprehension", "its items"))
+        empty = DictValue() if isinstance(node, ast.DictComp) else ListValue(())
+        values = {made.id: MutableObject.holding(empty, line=line), items.id: over}
+        inner = NameScope(values, scope, of_comprehension=True)
+        body: list[ast.stmt]
+        if isinstance(node, ast.DictComp):
+            body = [ast.Assign([ast.Subscript(made, node.key, lineno=line)], node.value, lineno=line)]
+        else:
+            append = ast.Attribute(made, "append", lineno=line)
+            body = [ast.Expr(ast.Call(append, [node.elt], [], lineno=line), lineno=line)]
+        for each in reversed(node.generators):
+            for test in reversed(each.ifs):
+                body = [ast.If(test, body, [], lineno=line)]
+            iterable = items if each is node.generators[0] else each.iter
+            body = [ast.For(each.target, iterable, body, [], lineno=line)]
+        self.run_statements(body, inner)
+        held = contents_of(inner.values[made.id])
+        if len(held) > 1 or isinstance(held[0].value, Unknown):
+            origin = unknown_of_values(over, "a list of some of several items", line)[0].value.origin
+            return known_value(Unknown(origin, library_functions.may_reshape("", [held])), line)
+        is_set = isinstance(node, ast.SetComp)
+        return list_of_values(held[0].value.values, set, line) if is_set else inner.values[made.id]
 
     def _evaluate_binary(self, node: ast.BinOp, scope: NameScope) -> Values:
         parts: list[ast.BinOp] = []

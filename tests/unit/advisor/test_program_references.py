@@ -101,6 +101,7 @@ KNOWN = {
     "the same object": "l = []\nm = l\nt = l is None, l == m, None is None",
     "keys change with their dictionary": "d = {'a': 1}\nk = d.keys()\nd['b'] = 2\nt = list(k)",
     "stars in a call": "def f(a, b=2, *c, **d):\n  d['x'] = 1\n  return a, b, c, d\nd = {'k': 3}\nt = f(*[1, 2, 3], **d), d",
+    "two loops in a comprehension": "t = [a + b for a in 'xy' if a != 'y' for b in 'cd']",
 }  # fmt: skip
 """Programs of which all is known."""
 
@@ -134,6 +135,9 @@ SOUND = {
     "a list times a number": "l = [1]\nm = l\nl *= 2\nt = l, m, [1] * 2",
     "a generator": "def f():\n  yield 1\nt = f() is None",
     "a function that may fall through": "def f():\n  if flag():\n    return 1\nt = f()",
+    "arguments that are not known": "t = str(*rows()[:1]), 'xuy'.split(*rows()[:1])",
+    "a context that is left by an error": "class A:\n  def __enter__(self):\n    return self\n  def __exit__(self, *e):\n    l.append(2)\n    return flag()\n"
+    "l = [1]\ntry:\n  with A() as a:\n    if flag():\n      fail()\n    l.append(3)\n  l.append(4)\nexcept Exception:\n  pass\nt = l",
     "a condition of a comprehension": "t = [x for x in [1, 2] if flag()]",
     "a set": "s = {'a', 'b', 'c'}\ns.discard('a')\nt = len(s), 'a' in s, sorted(s)",
     "a match of parts": "t = 1\nmatch {'k': 'a', 'l': 2}:\n  case {'k': 'b', 'l': t}:\n    pass\n  case {'k': 'a', 'l': t}:\n    pass",
