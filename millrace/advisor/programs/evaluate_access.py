@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -67,7 +67,7 @@ class AccessEvaluator(ABC):
         """Return all values that an expression may have."""
 
     @abstractmethod
-    def forget_contents(self, values: Sequence[Values], origin: str, depth: int = 0) -> None:
+    def forget_contents(self, values: Sequence[Iterable[Alternative]], origin: str, depth: int = 0) -> None:
         """Let lists, dictionaries and readers that are reached from values hold anything."""
 
     @abstractmethod

@@ -74,7 +74,7 @@ class LibraryCallEvaluator(ExpressionEvaluator):
         root = re.split(r"\W", origin, maxsplit=1)[0]
         return root in self.foreign or ("*" in self.foreign and not hasattr(builtins, root))
 
-    def forget_contents(self, values: Sequence[Values], origin: str, depth: int = 0) -> None:
+    def forget_contents(self, values: Sequence[Iterable[Alternative]], origin: str, depth: int = 0) -> None:
         """Let lists, dictionaries and readers that are reached from values hold anything."""
         self.count_steps_or_raise(len(values))
         for each in (one for value in values for one in value):
@@ -220,9 +220,6 @@ class LibraryCallEvaluator(ExpressionEvaluator):
         frames = [each.value for each in (*several, *inside) if isinstance(each.value, StreamingFrame)]
         if frames:
             return known_value(replace(joined_frame(frames), shaped=True), 0)
-        for each in several:
-            held = contents_of((each,))
-            if isinstance(held[0].value, ReaderOrWriter):
-                self.forget_contents([(each,)], "a function that is not in this program")
-                return (each,)
-        return None
+        streams = [each for each in several if isinstance(contents_of((each,))[0].value, ReaderOrWriter)]
+        self.forget_contents([streams], "a function that is not in this program")
+        return tuple(streams[:1]) or None

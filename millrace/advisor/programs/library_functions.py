@@ -185,6 +185,27 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 """Functions that are computed, by their place in Python's library."""
 
 
+ROW_BY_ROW_METHODS = frozenset(
+    {
+        "alias",
+        "cache",
+        "checkpoint",
+        "coalesce",
+        "drop",
+        "persist",
+        "printSchema",
+        "repartition",
+        "select",
+        "selectExpr",
+        "toDF",
+        "withColumn",
+        "withColumnRenamed",
+        "withColumns",
+        "withWatermark",
+    }
+)
+"""Methods of DataFrames that give a row for each row, unless a column that they are given reshapes."""
+
 _RESHAPING = (
     "explode|explode_outer|posexplode|posexplode_outer|inline|inline_outer|stack|window|"
     "any_value|approx_count_distinct|avg|bool_and|bool_or|collect_list|collect_set|corr|count|count_distinct|count_if|countDistinct|"

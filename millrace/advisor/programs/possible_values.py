@@ -318,14 +318,13 @@ def as_dictionary(values: Values) -> DictValue:
 def _as_table(value: Any) -> DictValue:
     if isinstance(value, DictValue):
         return value
-    if isinstance(value, ListValue):
-        pairs = [contents_of(each) for each in value.values]
-        if all(len(each) == 1 and isinstance(each[0].value, ListValue) for each in pairs):
-            table: Any = DictValue()
-            for [(pair, _)] in pairs:
-                table = with_item(table, *pair.values) if len(pair.values) == 2 else Unknown("pairs")
-            if isinstance(table, DictValue):
-                return table
+    parts = [contents_of(each) for each in value.values] if isinstance(value, ListValue) else [()]
+    pairs = [each[0].value for each in parts if len(each) == 1 and len(values_inside(each[0].value)) == 2]
+    if len(pairs) == len(parts) and all(isinstance(each, ListValue) for each in pairs):
+        table = DictValue()
+        for pair in pairs:
+            table = with_item(table, *pair.values)
+        return table
     return DictValue({}, value.origin if isinstance(value, Unknown) else "a value that is no dictionary")
 
 

@@ -18,7 +18,7 @@ from millrace.advisor.programs.evaluate_expressions import (
     StepLimitError,
 )
 from millrace.advisor.programs.interpreter import Interpreter
-from millrace.advisor.programs.library_functions import LaunchArguments, may_reshape
+from millrace.advisor.programs.library_functions import ROW_BY_ROW_METHODS, LaunchArguments, may_reshape
 from millrace.advisor.programs.possible_values import (
     DictValue,
     LibraryName,
@@ -55,23 +55,6 @@ LONGEST = 1024 * 1024
 
 _READS = ("load", "table", "json", "parquet", "csv", "text", "orc")
 _STARTS = ("start", "toTable", "table")
-_PLAIN = frozenset(
-    {
-        "alias",
-        "cache",
-        "checkpoint",
-        "coalesce",
-        "drop",
-        "persist",
-        "printSchema",
-        "repartition",
-        "select",
-        "selectExpr",
-        "toDF",
-    }
-    | {"withColumn", "withColumnRenamed", "withColumns", "withWatermark"}
-)
-"""Methods that give a row for each row, unless a column that they are given reshapes."""
 _VIEWS = ("createOrReplaceTempView", "createTempView", "createOrReplaceGlobalTempView", "registerTempTable")
 _GLUE = {
     "from_options": ("connection_type", "connection_options", "format", "format_options"),
@@ -367,7 +350,7 @@ class _StreamInterpreter(Interpreter):
         ]
         others = [_streaming_frames_as_one(each) for each in given]
         joined = joined_frame([frame, *(each for each in others if each is not None)])
-        plain = name in _PLAIN and not may_reshape(name, given, self.is_foreign)
+        plain = name in ROW_BY_ROW_METHODS and not may_reshape(name, given, self.is_foreign)
         return known_value(joined if plain else replace(joined, shaped=True), line)
 
     def _frame_of_views(self, text: Values, line: int) -> Values | None:
