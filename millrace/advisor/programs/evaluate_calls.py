@@ -6,9 +6,9 @@ import ast
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from millrace.advisor.programs import library_functions
 from millrace.advisor.programs.container_methods import call_container_method
@@ -55,13 +55,11 @@ _DEEPEST = 24
 """Calls of the program's functions in one another."""
 
 
-@dataclass
-class PendingCall:
-    """A call that is evaluated: its scope, and the states in which it returns."""
+class PendingPart(NamedTuple):
+    """A call, a loop or a round of it that is evaluated, and the states at which it is left before its end."""
 
-    scope: NameScope
     start: Mark
-    returns: list[Changes] = field(default_factory=list)
+    exits: list[Changes]
 
 
 class CallEvaluator(LibraryCallEvaluator):
@@ -70,7 +68,11 @@ class CallEvaluator(LibraryCallEvaluator):
     def __init__(self, launch: LaunchArguments) -> None:
         super().__init__(launch)
         self.called: set[ast.AST] = set()
-        self.calls: list[PendingCall] = []
+        self.pending: dict[type[ast.stmt], list[PendingPart]] = {
+            ast.Return: [],
+            ast.Break: [],
+            ast.Continue: [],
+        }
 
     @abstractmethod
     def call_streaming_method(
@@ -193,12 +195,12 @@ class CallEvaluator(LibraryCallEvaluator):
     ) -> Values:
         node = callee.node
         self.called.add(node)
-        if len(self.calls) >= _DEEPEST:
+        if len(self.pending[ast.Return]) >= _DEEPEST:
             return unknown_value("a function that calls itself", line)
         if isinstance(node, ast.Lambda):
             body: list[ast.stmt] = [ast.Return(node.body, lineno=node.lineno)]
         else:
-            body = node.body
+            body = [*node.body, ast.Return(None, lineno=line)]
         scope = NameScope({}, callee.scope)
         if isinstance(callee.owner, ProgramInstance):
             of = next(
@@ -212,21 +214,27 @@ class CallEvaluator(LibraryCallEvaluator):
         if _makes_generator(node):
             return unknown_value(f"what {getattr(node, 'name', 'a function')}() yields", line)
         start = self.state.mark()
-        call = PendingCall(scope, start)
-        self.calls.append(call)
-        try:
-            if self.run_statements(body, scope):
-                self.leave_call(known_value(None, line))
-        finally:
-            self.calls.pop()
-        self.state.join(start, call.returns)
+        if not self.run_until(ast.Return, partial(self.run_statements, body, scope)):
+            self.state.undo(start)
         return scope.values.get(CONTENTS) or unknown_value("a function that does not return", line)
 
-    def leave_call(self, value: Values) -> None:
-        """Keep the state in which a call returns a value."""
-        call = self.calls[-1]
-        self.state.store(call.scope, CONTENTS, value)
-        call.returns.append(self.changes_since(call.start))
+    def run_until(self, exit_kind: type[ast.stmt], run: Callable[[], bool]) -> bool:
+        """Evaluate what statements of a kind leave, and go on with the states at these too; return whether anything goes on."""
+        part = PendingPart(self.state.mark(), [])
+        self.pending[exit_kind].append(part)
+        try:
+            goes_on = run()
+        finally:
+            self.pending[exit_kind].pop()
+        if part.exits:
+            at_end = [self.changes_since(part.start)] if goes_on else []
+            self.state.join(part.start, [*part.exits, *at_end])
+        return goes_on or bool(part.exits)
+
+    def leave(self, exit_kind: type[ast.stmt]) -> None:
+        """Keep the state at a statement that leaves a call, a loop or a round of it."""
+        for part in self.pending[exit_kind][-1:]:
+            part.exits.append(self.changes_since(part.start))
 
     def changes_since(self, mark: Mark) -> Changes:
         """Return what has changed since a point, and count it."""

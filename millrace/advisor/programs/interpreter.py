@@ -9,15 +9,14 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 from millrace.advisor.programs.evaluate_access import (
     dotted_name,
 )
 from millrace.advisor.programs.evaluate_assignments import AssignmentEvaluator
-from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.advisor.programs.possible_values import (
+    CONTENTS,
     DictValue,
     NameScope,
     ProgramClass,
@@ -31,7 +30,7 @@ from millrace.advisor.programs.possible_values import (
     unknown_of_values,
     unknown_value,
 )
-from millrace.advisor.programs.program_state import Changes, Mark, Place
+from millrace.advisor.programs.program_state import Changes, Place
 from millrace.advisor.programs.python_values import (
     condition_value,
     structure_of_values,
@@ -44,22 +43,8 @@ _MOST_ROUNDS = 20
 """Rounds of a ``while`` whose condition is known, and of a ``for`` over a list that grows, that are evaluated one by one."""
 
 
-@dataclass
-class _PendingLoop:
-    """A loop that is evaluated, and the states in which it, or its present round, is left."""
-
-    start: Mark
-    round_start: Mark
-    breaks: list[Changes] = field(default_factory=list)
-    continues: list[Changes] = field(default_factory=list)
-
-
 class Interpreter(AssignmentEvaluator):
     """Evaluation of one program."""
-
-    def __init__(self, launch: LaunchArguments) -> None:
-        super().__init__(launch)
-        self._loops: list[_PendingLoop] = []
 
     def run_statements(self, body: Sequence[ast.stmt], scope: NameScope) -> bool:
         """Evaluate statements; return whether what follows them is evaluated."""
@@ -83,18 +68,15 @@ class Interpreter(AssignmentEvaluator):
                 value = known_value(None, node.lineno)
                 if node.value is not None:
                     value = self.evaluate_expression(node.value, scope)
-                if self.calls:
-                    self.leave_call(value)
+                self.state.store(scope, CONTENTS, value)
+                self.leave(ast.Return)
                 return False
             case ast.Raise():
                 if node.exc is not None:  # raise SystemExit(main())
                     self.evaluate_expression(node.exc, scope)
                 return False
-            case ast.Break():
-                self._loops[-1].breaks.append(self.changes_since(self._loops[-1].start))
-                return False
-            case ast.Continue():
-                self._loops[-1].continues.append(self.changes_since(self._loops[-1].round_start))
+            case ast.Break() | ast.Continue():
+                self.leave(type(node))
                 return False
             case ast.If():
                 return self._run_by_condition(
@@ -103,9 +85,9 @@ class Interpreter(AssignmentEvaluator):
                     partial(self.run_statements, node.orelse, scope),
                 )
             case ast.For() | ast.AsyncFor():
-                return self._run_loop(partial(self._run_for, node, scope))
+                return self.run_until(ast.Break, partial(self._run_for, node, scope))
             case ast.While():
-                return self._run_loop(partial(self._run_while, node, scope))
+                return self.run_until(ast.Break, partial(self._run_while, node, scope))
             case ast.Try() | ast.TryStar():
                 return self._run_try(node, scope)
             case ast.With() | ast.AsyncWith():
@@ -182,29 +164,9 @@ class Interpreter(AssignmentEvaluator):
         self.state.join(start, states)
         return bool(states)
 
-    def _run_loop(self, run: Callable[[], bool]) -> bool:
-        """Evaluate a loop; where it may be left by ``break``, go on with the states at these points too."""
-        start = self.state.mark()
-        loop = _PendingLoop(start, start)
-        self._loops.append(loop)
-        try:
-            goes_on = run()
-        finally:
-            self._loops.pop()
-        if loop.breaks:
-            self.state.join(start, [*loop.breaks, *([self.changes_since(start)] if goes_on else [])])
-        return goes_on or bool(loop.breaks)
-
     def _run_round(self, body: Sequence[ast.stmt], scope: NameScope) -> bool:
         """Evaluate a round of the present loop; return whether another may follow."""
-        loop = self._loops[-1]
-        loop.round_start = start = self.state.mark()
-        goes_on = self.run_statements(body, scope)
-        if not loop.continues:
-            return goes_on
-        self.state.join(start, [*loop.continues, *([self.changes_since(start)] if goes_on else [])])
-        loop.continues = []
-        return True
+        return self.run_until(ast.Continue, partial(self.run_statements, body, scope))
 
     def _run_any_number_of_rounds(self, once: Callable[[], bool]) -> None:
         """Evaluate rounds until another one tells nothing new: what the second or a later one changes once more is unknown."""
@@ -268,8 +230,7 @@ class Interpreter(AssignmentEvaluator):
 
     def _run_try(self, node: ast.Try | ast.TryStar, scope: NameScope) -> bool:
         log = self.state.start_log()
-        states = [self.calls[-1].returns if self.calls else [], *(each.breaks for each in self._loops[-1:])]
-        states += [each.continues for each in self._loops[-1:]]
+        states = [each[-1].exits for each in self.pending.values() if each]
         earlier = [len(each) for each in states]
         in_body: dict[Place, Values] = {}
 
