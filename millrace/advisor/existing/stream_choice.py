@@ -149,7 +149,6 @@ class _StreamChoice:
         self.answers = answers
         self.notes: list[str] = []
         self.open: dict[str, str] = {}
-        self.reading: dict[str, Any] = {}
         written = {each for query in program.queries for each in query.sources}
         all_of_them = [candidate_from_source(each, catalog) for each in program.sources]
         self.others = [each for each in all_of_them if each.kind is None and not each.refused]
@@ -203,7 +202,7 @@ class _StreamChoice:
         self, kind: Kind | None, name: StreamName, chosen: Sequence[StreamCandidate]
     ) -> ImportedStreamSettings:
         kind = kind or chosen[0].kind or "kafka"
-        options = self._common_options(chosen, kind)
+        options, reading = self._common_options(chosen, kind)
         if (
             options.get("kinesis.consumertype", "").lower() == "subscribetoshard"
             or "fanoutconsumerarn" in options
@@ -234,7 +233,7 @@ class _StreamChoice:
             open=self.open,
             pattern=name.pattern,
             partitions=tuple(sorted(set(assigned))),
-            reading=self.reading,
+            reading=reading,
             ends=trigger.ends,
         )
         self.open = {}
@@ -326,8 +325,10 @@ class _StreamChoice:
         self.open["name"] = f"{what}: {names_to_choose_from_text(names)}; give it with {_ASKED[kind]} NAME"
         return StreamName(None, names[0].line if names else 0)
 
-    def _common_options(self, candidates: Sequence[StreamCandidate], kind: Kind) -> dict[str, str]:
-        """Return the options that have one value in all candidates, and ask for the brokers."""
+    def _common_options(
+        self, candidates: Sequence[StreamCandidate], kind: Kind
+    ) -> tuple[dict[str, str], dict[str, Any]]:
+        """Return the options that have one value in all candidates and the keys that they become, and ask for the brokers."""
         table = joined_alternatives(
             DictValue(each.options, each.source.more or each.refused) for each in candidates
         )
@@ -350,9 +351,9 @@ class _StreamChoice:
                 self.open["authentication"] = "; ".join(security)
             elif table.more or not candidates:
                 self._set_sign_in_by_port_or_ask(options, candidates, table.more)
-        self.reading, notes = reading_keys_and_notes(candidates, options, unclear)
+        reading, notes = reading_keys_and_notes(candidates, options, unclear)
         self.notes += notes
-        return options
+        return options, reading
 
     def _set_brokers_or_ask(
         self, options: dict[str, str], unclear: Mapping[str, Values], candidates: Sequence[StreamCandidate]

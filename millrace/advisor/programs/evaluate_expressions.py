@@ -18,6 +18,7 @@ from millrace.advisor.programs.evaluate_access import (
 from millrace.advisor.programs.possible_values import (
     ABSENT,
     CONTENTS,
+    LONGEST_TEXT,
     DictValue,
     FunctionNode,
     LibraryName,
@@ -44,9 +45,21 @@ from millrace.advisor.programs.python_values import (
 _STEPS = 100_000
 """Expressions and statements that are evaluated; a longer program is read up to there."""
 
+
+def _product_unless_too_long(one: Any, other: Any) -> Any:
+    sizes = [len(each) if isinstance(each, str) else each for each in (one, other)]
+    has_text = isinstance(one, str) or isinstance(other, str)
+    if not all(isinstance(each, int | float) for each in sizes) or (
+        has_text and sizes[0] * sizes[1] > LONGEST_TEXT
+    ):
+        raise ValueError("no product")
+    return one * other
+
+
 _OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
+    ast.Mult: _product_unless_too_long,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: library_functions.percent_format,
@@ -285,8 +298,6 @@ class ExpressionEvaluator(AccessEvaluator):
             return MutableObject.holding(table, line=line)
         if isinstance(kind, ast.Add) and (joined := _joined_lists(one, other, line)):
             return joined
-        if isinstance(kind, ast.Mult):
-            return compute_for_each_choice(_product_unless_too_long, [one, other], line, "a product")
         function = _OPERATORS.get(type(kind), _raise_not_computed)
         return compute_for_each_choice(function, [one, other], line, "a value that is computed")
 
@@ -339,15 +350,6 @@ class ExpressionEvaluator(AccessEvaluator):
 
 def _raise_not_computed(*_: Any) -> Any:
     raise ValueError("an operator that is not computed")
-
-
-def _product_unless_too_long(one: Any, other: Any) -> Any:
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return one * other
-    text, count = (one, other) if isinstance(one, str) else (other, one)
-    if isinstance(text, str) and isinstance(count, int) and len(text) * max(count, 0) <= 4096:
-        return text * count
-    raise ValueError("no product")
 
 
 _CONVERSIONS: Mapping[int, Callable[[Any], str]] = {-1: str, ord("s"): str, ord("r"): repr, ord("a"): ascii}
