@@ -50,7 +50,7 @@ class AccessEvaluator(ABC):
 
     def __init__(self, launch: LaunchArguments) -> None:
         self.launch = launch
-        self.module = NameScope()
+        self.module = NameScope({"__name__": known_value("__main__", 0)})
         self.state = ProgramState()
         self.environment = MutableObject.holding(
             DictValue({name: known_value(value, 0) for name, value in launch.variables.items()}), line=0

@@ -221,8 +221,6 @@ class ExpressionEvaluator(AccessEvaluator):
                 return unknown_value("an expression", line)
 
     def _values_of_name(self, name: str, line: int, scope: NameScope) -> Values:
-        if name == "__name__":
-            return known_value("__main__", line)
         place = scope.scope_of(name)
         values = () if place is None else place.values[name]
         return values or known_value(LibraryName(name), line)

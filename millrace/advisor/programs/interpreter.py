@@ -229,7 +229,6 @@ class Interpreter(AssignmentEvaluator):
         return self.run_statements(node.orelse, scope)
 
     def _run_try(self, node: ast.Try | ast.TryStar, scope: NameScope) -> bool:
-        log = self.state.start_log()
         states = [each[-1].exits for each in self.pending.values() if each]
         earlier = [len(each) for each in states]
         in_body: dict[Place, Values] = {}
@@ -245,21 +244,22 @@ class Interpreter(AssignmentEvaluator):
                 self._assign_name(handler.name, unknown_value("an exception", handler.lineno), scope)
             return self.run_statements(handler.body, scope)
 
-        goes_on = self.run_alternatives([run_body, *(partial(run_handler, each) for each in node.handlers)])
-        self.state.end_log()
+        with self.state.log_changes() as log:
+            goes_on = self.run_alternatives(
+                [run_body, *(partial(run_handler, each) for each in node.handlers)]
+            )
         if not node.finalbody:
             return goes_on
-        final = self.state.start_log()
 
         def run_final(after_error: bool) -> bool:
             if after_error:
                 self.state.store_any_of(log)
             return self.run_statements(node.finalbody, scope) and not after_error
 
-        goes_on = self.run_alternatives(
-            [partial(run_final, each) for each in ([False, True] if goes_on else [True])]
-        )
-        self.state.end_log()
+        with self.state.log_changes() as final:
+            goes_on = self.run_alternatives(
+                [partial(run_final, each) for each in ([False, True] if goes_on else [True])]
+            )
         for several, number in zip(states, earlier, strict=True):
             for changes in several[number:]:  # it runs before a return, too
                 for (inside, name), values in final.items():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from millrace.advisor.programs.possible_values import (
@@ -82,14 +83,12 @@ class ProgramState:
             scope, name, before = self._journal.pop()
             _put(scope.root, name, before)
 
-    def start_log(self) -> dict[Place, Values]:
-        """Return a table that takes all values of places that change from now on, also those of branches that are undone."""
+    @contextmanager
+    def log_changes(self) -> Iterator[dict[Place, Values]]:
+        """Yield a table that takes all values of places that change meanwhile, also those of branches that are undone."""
         log: dict[Place, Values] = {}
         self._logs.append(log)
-        return log
-
-    def end_log(self) -> None:
-        """End the last log."""
+        yield log
         self._logs.pop()
 
     def store_any_of(self, log: dict[Place, Values]) -> None:

@@ -36,7 +36,6 @@ from millrace.advisor.programs.possible_values import (
     joined_alternatives,
     joined_frame,
     known_value,
-    union_of_alternatives,
     unknown_value,
 )
 from millrace.advisor.programs.python_values import as_option_values
@@ -337,12 +336,7 @@ class _StreamInterpreter(Interpreter):
             and arguments
             and any(isinstance(each.value, ProgramFunction) for each in arguments[0])
         ):
-            return union_of_alternatives(
-                *(
-                    self.call(each.value, [known_value(frame, line), *arguments[1:]], named, line)
-                    for each in arguments[0]
-                )
-            )
+            return self.call_each(arguments[0], [known_value(frame, line), *arguments[1:]], named, line)
         given = [
             *arguments,
             *named.values.values(),
