@@ -210,7 +210,7 @@ class MutableObject(NameScope):
 
     @property
     def contents(self) -> Values:
-        """What it holds: each alternative is immutable."""
+        """Alternatives of its content, each of them immutable."""
         return self.root.values[CONTENTS]
 
 
