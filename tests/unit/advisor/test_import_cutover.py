@@ -264,7 +264,7 @@ def test_what_is_open_stands_in_the_file_until_an_option_tells_it(project: Path)
 
 
 CLUSTER = "arn:aws:kafka:us-east-1:123456789012:cluster/theirs/abcd1234-ab12-1"
-SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:AmazonMSK_theirs-AbCdEf"
+SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:AmazonMSK_x-AbCdEf"
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_queries_that_decode_alike_are_advised_to_share_one(key: str | None) -> 
         if key == "schema":
             query["schema"] = f"pipelines/{number}.ddl"
         elif key == "format" and number > 1:
-            query["format"] = {"kind": "csv", "delimiter": chr(47 + number)}
+            query["format"] = {"kind": "csv", "null": f"none{number}"}
     (planned,) = plan(Environment.model_validate(document)).jobs.values()
     hints = [line for line in planned.advice if "one `route` query" in line]
     first, second, *others = job["queries"]
