@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from functools import cache
 from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from millrace.config.aws import foreign_accounts_and_hosts
 from millrace.config.checks import run_environment_checks as checks
@@ -31,37 +28,15 @@ from millrace.config.document.problems import (
 from millrace.config.document.yaml_tree import DocumentError, Tree, is_file, merge_trees, read_document
 from millrace.config.engines import KINDS
 from millrace.config.model import Environment
+from millrace.config.valid_parts import (
+    environment_of_valid_parts,
+    section_adapter,
+    value_at,
+    without_consequential_findings,
+)
 
 EXTENDS = "extends"
 """Key that names the file which this one extends."""
-
-_SECTIONS = (
-    "kafka",
-    "streams",
-    "jobs",
-    "tables",
-    "network",
-    "storage",
-    "governance",
-    "observability",
-    "history",
-    "tags",
-)
-"""Keys whose values are mappings: each is read by itself where the file has mistakes."""
-
-_STAND_IN = "stand_in_"
-"""Begin of a table's name that a file lacks."""
-
-_STAND_INS: dict[str | int, Any] = {
-    "clients": ["10.0.0.0/8"],
-    "records_per_second": 1,
-    "record_size": "1KiB",
-    "traffic": {"records_per_second": 1, "record_size": "1KiB"},
-    "records_per_second_per_core": 1,
-    "rate": {"records_per_second_per_core": 1},
-    "table": f"{_STAND_IN}{{place}}",
-}
-"""Replacements for broken values that no check reads, so that the rest of their section is checked."""
 
 
 def find_root() -> FilePath:
@@ -149,13 +124,11 @@ def load(
     environment, wrong = _environment_or_findings(plain, tree)
     findings += wrong
     findings += _shared_resource_findings(file, plain, root)
-    removed: list[Path] = []
-    checked = _environment_of_valid_parts(plain, removed) if environment is None else environment
-    known = {name for path in removed for name in _names_in(path[-1:], _value_at(plain, *path))}
+    checked, known = environment_of_valid_parts(plain) if environment is None else (environment, frozenset())
     later = checks.run_checks(
         checked, _declared_names(plain, "streams"), _declared_names(plain, "kafka"), root
     )
-    findings += _without_consequential_findings(later, findings, known)
+    findings += without_consequential_findings(later, findings, known)
     other_accounts_are_known = not any(
         each.path in (("governance",), ("governance", "other_accounts")) for each in findings
     )
@@ -163,7 +136,7 @@ def load(
         foreign = foreign_accounts_and_hosts.foreign_account_findings(
             tree, checked.account, checked.governance.other_accounts
         )
-        findings += _without_consequential_findings(foreign, findings)
+        findings += without_consequential_findings(foreign, findings)
     problems += [places.problem_of_finding(finding) for finding in first_finding_of_each_path(findings)]
     if problems or environment is None:
         raise ConfigurationError(problems)
@@ -248,7 +221,7 @@ def _shared_resource_findings(file: FilePath, plain: dict[str, Any], root: FileP
         except ConfigurationError:
             continue  # reported when that environment is loaded
         # Neither file has been checked: an account may be anything.
-        accounts = _value_at(plain, "account"), _value_at(theirs, "account")
+        accounts = value_at(plain, "account"), value_at(theirs, "account")
         if None not in accounts and accounts[0] != accounts[1]:
             continue
         names = _existing_buckets_and_database(theirs)
@@ -264,7 +237,7 @@ def _existing_buckets_and_database(plain: dict[str, Any]) -> dict[Path, str]:
     """Return the existing buckets and the database that only one environment may have; the file may be invalid."""
     kinds = ("checkpoints", "event-logs")
     paths: list[Path] = [("storage", "database"), *(("storage", "buckets", kind) for kind in kinds)]
-    values = {path: _value_at(plain, *path) for path in paths}
+    values = {path: value_at(plain, *path) for path in paths}
     return {path: value for path, value in values.items() if isinstance(value, str)}
 
 
@@ -304,23 +277,18 @@ def _environment_or_findings(plain: dict[str, Any], tree: Tree) -> tuple[Environ
                 return None, [*findings.values()]
 
 
-@cache
-def _section_adapter(key: str) -> TypeAdapter[Any]:
-    return TypeAdapter(Environment.model_fields[key].annotation)
-
-
 def _set_tag_that_fits_best(plain: dict[str, Any], path: Path, tags: Sequence[str]) -> bool:
     """Put the kind, or engine, into a file's plain values with which they have the fewest mistakes; False if its holder is no mapping."""
-    holder = _value_at(plain, *path[:-1])
+    holder = value_at(plain, *path[:-1])
     if not isinstance(holder, dict):
         return False
     # Of a member alone: a file may have hundreds of them.
-    section = {path[1]: _value_at(plain, *path[:2])} if len(path) > 2 else plain[str(path[0])]
+    section = {path[1]: value_at(plain, *path[:2])} if len(path) > 2 else plain[str(path[0])]
 
     def mistakes(tag: str) -> int:
         holder[path[-1]] = tag
         try:
-            _section_adapter(str(path[0])).validate_json(json.dumps(section), strict=True)
+            section_adapter(str(path[0])).validate_json(json.dumps(section), strict=True)
         except ValidationError as error:
             return error.error_count()
         return 0
@@ -336,106 +304,7 @@ def _hint_for_finding(finding: Finding) -> str | None:
     return "`millrace plan` takes the cheaper one" if of_engine else finding.hint
 
 
-def _environment_of_valid_parts(plain: dict[str, Any], removed: list[Path]) -> Environment:
-    """Return an environment of the valid parts of a file, for the checks; add the paths of the other parts to ``removed``."""
-    sections = {
-        key: None
-        if key == "history" and key not in plain
-        else _read_without_broken_parts(key, plain.get(key, {}), removed)
-        for key in _SECTIONS
-    }
-    texts = {key: plain[key] for key in ("project", "region", "account") if isinstance(plain.get(key), str)}
-    return Environment.model_construct(**{"project": "", **texts, **sections, "name": plain["name"]})
-
-
 def _declared_names(plain: dict[str, Any], section: str) -> Set[str]:
     """Return the names of all members of a section, also of broken ones."""
     members = plain.get(section)
     return members.keys() if isinstance(members, dict) else frozenset()
-
-
-def _read_without_broken_parts(section: str, data: Any, removed: list[Path]) -> Any:
-    """Read a section without its broken parts: a broken value is removed, then everything that needs it.
-
-    The rest is only checked, never planned or deployed.
-    """
-    adapter, kind = _section_adapter(section), Environment.model_fields[section].annotation
-    if not isinstance(data, dict):
-        data = {}
-    data = json.loads(json.dumps(data))
-    while True:
-        text = json.dumps(data)
-        try:
-            return adapter.validate_json(text, strict=True)
-        except ValidationError as error:
-            for each in error.errors(include_url=False):
-                path = explain_validation_errors.path_in_file(each["loc"], kind)
-                holder = _value_at(data, *path[:-1])  # None if another mistake has removed it
-                if isinstance(holder, dict) and each["type"] == "missing" and path[-1] in _STAND_INS:
-                    made = copy.deepcopy(_STAND_INS[path[-1]])
-                    if isinstance(made, str):
-                        made = made.format(place=re.sub(r"\W", "_", "_".join(map(str, path))))
-                    holder[path[-1]] = made
-                else:
-                    path = path[:-1] if each["type"] == "missing" else path
-                    removed.append((section, *path))
-                    _remove_key(data, path)
-        if json.dumps(data) == text:
-            if not data:
-                return None  # a section that cannot exist without the missing key
-            data = {}
-
-
-def _names_in(key: Path, part: Any) -> Iterator[str]:
-    """Yield the names that a part of a file declares, its own among them: keys of members, and names of tables."""
-    yield from map(str, key)
-    if isinstance(part, dict):
-        for name, value in part.items():
-            yield from _names_in((name,), value)
-    elif key in (("table",), ("dead_letters",)):
-        yield str(part)
-
-
-def _remove_key(data: Any, path: Path) -> None:
-    if not path:
-        data.clear()
-        return
-    holder = _value_at(data, *path[:-1])
-    if isinstance(holder, dict):
-        holder.pop(path[-1], None)
-    elif isinstance(holder, list) and isinstance(path[-1], int) and path[-1] < len(holder):
-        del holder[path[-1]]
-
-
-def _value_at(data: Any, *path: str | int) -> Any:
-    for step in path:
-        if isinstance(data, dict):
-            data = data.get(str(step))
-        elif isinstance(data, list) and isinstance(step, int) and step < len(data):
-            data = data[step]
-        else:
-            return None
-    return data
-
-
-def _without_consequential_findings(
-    later: Iterator[Finding], earlier: list[Finding], known: Set[str] = frozenset()
-) -> Iterator[Finding]:
-    """Drop findings that only follow from a mistake that is reported already.
-
-    Parameters
-    ----------
-    known
-        Names of parts that are themselves broken, so that what refers to them is not told that they are missing.
-    """
-    reported = {finding.path for finding in earlier if finding.value != MISSING or len(finding.path) > 1}
-    for finding in later:
-        is_known = finding.value in known or _STAND_IN in finding.allowed
-        if not is_known and not any(_follows(finding, path) for path in reported):
-            yield finding
-
-
-def _follows(finding: Finding, path: Path) -> bool:
-    """Return whether a finding is at or below a path, or is of a key beside it that needs it."""
-    below, beside = finding.path[: len(path)] == path, finding.path[:-1] == path[:-1]
-    return below or (beside and str(path[-1]) in finding.allowed.split())

@@ -147,7 +147,15 @@ def build_job_change(
     origin = () if continues is None else (f"continues from the checkpoints of {continues}",)
     if old is None or document[0] is None:
         return JobChange(job, "leave", "start", origin or ("is new",), continues)
-    templates = (old, new)
+    replaced = replaced_resources(old.get("Resources", {}), new.get("Resources", {})).keys()
+
+    def does_change(before: Any, after: Any) -> bool:
+        """Tell whether the text of a value changes, or a resource that it refers to is replaced."""
+        return bool(before != after) or not replaced.isdisjoint(referenced_logical_ids(after))
+
+    def does_type_change(kind: str) -> bool:
+        return does_change(resources_of_type(old, kind), resources_of_type(new, kind))
+
     drain = []
     takes_name = checkpoints_url(document[0]) != checkpoints_url(document[1])
     if takes_name:
@@ -156,12 +164,12 @@ def build_job_change(
             if heir
             else f"its checkpoints {checkpoints_url(document[0])} are used no longer"
         )
-    if _does_type_change(templates, "AWS::EMRServerless::Application"):
+    if does_type_change("AWS::EMRServerless::Application"):
         drain.append("its application changes, which EMR Serverless refuses while it runs")
-    if _does_type_change(templates, "AWS::Glue::Connection"):
+    if does_type_change("AWS::Glue::Connection"):
         # Rules of the groups that it had may go before the new ones are in use.
         drain.append("its connections to the network change, below a run that has the old ones")
-    if _does_value_change(templates, *(each.get("Outputs", {}).get("RoleArn") for each in templates)):
+    if does_change(*(each.get("Outputs", {}).get("RoleArn") for each in (old, new))):
         drain.append("its role changes, and the old one may go below a run")
     drain += [
         f"source {name} goes"
@@ -170,22 +178,12 @@ def build_job_change(
     restart = []
     if document_url[0] != document_url[1]:
         restart.append("its launch document changes")
-    if _does_type_change(templates, "AWS::Glue::Job"):
+    if does_type_change("AWS::Glue::Job"):
         restart.append("its job definition changes")
     if drain or restart or origin:
         after: Literal["start", "restart"] = "start" if takes_name and origin else "restart"
         return JobChange(job, "drain" if drain else "leave", after, (*drain, *restart, *origin), continues)
     return JobChange(job, "leave", "leave", ())
-
-
-def _does_type_change(templates: tuple[Template, Template], kind: str) -> bool:
-    return _does_value_change(templates, *(resources_of_type(each, kind) for each in templates))
-
-
-def _does_value_change(templates: tuple[Template, Template], before: Any, after: Any) -> bool:
-    """Tell whether a value of a template changes: its text, or a resource that it refers to is replaced."""
-    replaced = replaced_resources(*(each.get("Resources", {}) for each in templates))
-    return bool(before != after or replaced.keys() & set(referenced_logical_ids(after)))
 
 
 def does_data_outlive_resource(
@@ -299,4 +297,9 @@ def _source_names_in_launch_document(document: Mapping[str, Any]) -> frozenset[s
     sources = (
         route["source"] for query in document["settings"]["queries"] for route in query.get("routes", ())
     )
-    return frozenset(str(source.get(key)) for source in sources for key in ("stream", "consumer", "topic"))
+    return frozenset(
+        str(source[key])
+        for source in sources
+        for key in ("stream", "consumer", "topic")
+        if source.get(key) is not None
+    )
