@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.segment import Segment
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from millrace.cli.shared.console import WIDE
+from millrace.cli.shared.console import WIDE, figure_columns, plain_table, word_columns
 from millrace.config.engines import KINDS
 from millrace.config.model import Environment
 from millrace.config.units import format_duration
@@ -39,13 +38,13 @@ def plan_tables(environment: Environment, plan: Plan, *, width: int | None) -> I
     yield Text(_LEGEND, "dim")
     for line in plan.advice:
         yield Text(f"Advice: {line}")
-    yield from _titled_section("Streams", _streams_table(plan.streams.values(), terminal, inline), terminal)
+    yield from _titled_section("Streams", _streams_table(plan.streams.values(), terminal, inline))
     if plan.clusters:
         yield from _titled_section(
-            "Kafka clusters", _clusters_table(plan.clusters.values(), terminal, inline), terminal
+            "Kafka clusters", _clusters_table(plan.clusters.values(), terminal, inline)
         )
-    yield from _titled_section("Jobs", _job_tables(environment, plan.jobs.values(), terminal), terminal)
-    yield from _titled_section("Dollars a month", cost_table(plan, terminal=terminal), terminal)
+    yield from _titled_section("Jobs", _job_tables(environment, plan.jobs.values(), terminal))
+    yield from _titled_section("Dollars a month", cost_table(plan, terminal=terminal))
     yield Text(
         f"Prices of {plan.prices.isoformat()}, {plan.prices_of}. {costs_left_out_sentence(plan)}. {_WORKERS}",
         "dim",
@@ -59,107 +58,74 @@ def costs_left_out_sentence(plan: Plan) -> str:
     return f"Not in it: {'; '.join(plan.left_out)}"
 
 
-def _titled_section(title: str, body: RenderableType, terminal: bool) -> Iterator[RenderableType]:
+def _titled_section(title: str, body: RenderableType) -> Iterator[RenderableType]:
     yield Text("")
-    yield Text(title, "bold cyan" if terminal else "")
+    yield Text(title, "bold cyan")
     yield body
 
 
-class _PlainTable:
-    """A table or line for a pipe, without wrapping and colours, because Rich is slow with them."""
-
-    def __init__(self, *columns: tuple[str, str], indent: int = 2) -> None:
-        self._numbers = [kind == "number" for _, kind in columns]
-        self._rows = [[name for name, _ in columns]]
-        self._indent = " " * indent
-
-    def add_row(self, *cells: str | Text) -> None:
-        self._rows.append([each.plain if isinstance(each, Text) else each for each in cells])
-
-    def add_section(self) -> None:
-        """Do nothing: a pipe has no rules."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        widths = [max(map(len, column)) for column in zip(*self._rows, strict=True)]
-        for row in self._rows:
-            cells = [
-                cell.rjust(width) if number else cell.ljust(width)
-                for cell, width, number in zip(row, widths, self._numbers, strict=True)
-            ]
-            yield Segment(f"{self._indent}{'    '.join(cells)}".rstrip())
-            yield Segment.line()
+def _empty_table(terminal: bool, *columns: Column, why: bool = False) -> Table:
+    """Return a table with a rule below its head in a terminal; in a pipe without any."""
+    if why:
+        columns = (*columns, Column("why", style="dim", overflow="fold"))
+    if terminal:
+        return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    return plain_table(*columns)
 
 
-def _make_table(terminal: bool, *columns: tuple[str, str], indent: int = 2) -> Table | _PlainTable:
-    """Make a table; ``columns`` are names with ``text``, ``number`` or ``why``."""
-    if not terminal:
-        return _PlainTable(*columns, indent=indent)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    for name, kind in columns:
-        if kind == "why":
-            table.add_column(name, style="dim", overflow="fold", ratio=1)
-        else:
-            table.add_column(name, justify="right" if kind == "number" else "left", no_wrap=True)
-    return table
+def _indented(body: RenderableType, columns: int = 2) -> Padding:
+    return Padding(body, (0, 0, 0, columns), expand=False)
 
 
-class _TableWithReasons:
-    """A table with the reasons in a column if there is room, else below it."""
-
-    def __init__(self, terminal: bool, inline: bool, *columns: tuple[str, str]) -> None:
-        self._terminal, self._inline = terminal, inline
-        self._table = _make_table(terminal, *columns, *[("why", "why")] * inline)
-        self._reasons: list[RenderableType] = []
-
-    def add_row_with_reason(self, cells: list[str], why: str) -> None:
-        self._table.add_row(*cells, *[why] * self._inline)
-        if not self._inline:
-            self._reasons.append(_reason_line(f"{cells[0]}: {why}", self._terminal))
-
-    def to_group(self) -> Group:
-        return Group(self._table, *self._reasons)
+def _table_with_reasons(
+    terminal: bool, inline: bool, columns: Sequence[Column], rows: Sequence[tuple[Sequence[str], str]]
+) -> Group:
+    """Return a table with the reason for each row in a column if there is room, else below it."""
+    table = _empty_table(terminal, *columns, why=inline)
+    for cells, why in rows:
+        table.add_row(*cells, *[why] * inline)
+    reasons = () if inline else (_reason_line(f"{cells[0]}: {why}") for cells, why in rows)
+    return Group(_indented(table, 0 if terminal else 2), *reasons)
 
 
 def _streams_table(streams: Iterable[StreamPlan], terminal: bool, inline: bool) -> Group:
-    listing = _TableWithReasons(
-        terminal,
-        inline,
-        ("stream", "text"),
-        ("kind", "text"),
-        ("partitions", "number"),
-        ("$/month", "number"),
-    )
-    for stream in streams:
-        kind = f"{stream.kind} {stream.mode}"
-        figure = stream.expected_partitions
-        listing.add_row_with_reason(
-            [stream.name, kind, _figure_cell(figure), _total_dollars_cell(stream.cost)], figure.why
+    columns = [*word_columns("stream", "kind"), *figure_columns("partitions", "$/month")]
+    rows = [
+        (
+            (
+                each.name,
+                f"{each.kind} {each.mode}",
+                _figure_cell(each.expected_partitions),
+                _total_dollars_cell(each.cost),
+            ),
+            each.expected_partitions.why,
         )
-    return listing.to_group()
+        for each in streams
+    ]
+    return _table_with_reasons(terminal, inline, columns, rows)
 
 
 def _clusters_table(clusters: Iterable[ClusterPlan], terminal: bool, inline: bool) -> Group:
-    listing = _TableWithReasons(
-        terminal,
-        inline,
-        ("cluster", "text"),
-        ("brokers", "number"),
-        ("type", "text"),
-        ("GiB each", "number"),
-        ("$/month", "number"),
-    )
-    for cluster in clusters:
-        cells = [
-            cluster.name,
-            _figure_cell(cluster.brokers),
-            _figure_cell(cluster.broker_type) if cluster.broker_type else cluster.tier,
-            _figure_cell(cluster.storage_gib_per_broker),
-            _total_dollars_cell(cluster.cost),
-        ]
-        listing.add_row_with_reason(
-            cells, cluster.brokers.why if cluster.brokers else "AWS sizes a serverless cluster"
+    columns = [
+        *word_columns("cluster"),
+        *figure_columns("brokers"),
+        *word_columns("type"),
+        *figure_columns("GiB each", "$/month"),
+    ]
+    rows = [
+        (
+            (
+                each.name,
+                _figure_cell(each.brokers),
+                _figure_cell(each.broker_type) if each.broker_type else each.tier,
+                _figure_cell(each.storage_gib_per_broker),
+                _total_dollars_cell(each.cost),
+            ),
+            each.brokers.why if each.brokers else "AWS sizes a serverless cluster",
         )
-    return listing.to_group()
+        for each in clusters
+    ]
+    return _table_with_reasons(terminal, inline, columns, rows)
 
 
 def _job_tables(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> Group:
@@ -171,22 +137,15 @@ def _job_tables(environment: Environment, jobs: Iterable[JobPlan], terminal: boo
         head.append(f"  {engine} {job.version}, {_count_cell(job.max_workers, 'worker')} of {job.worker}")
         head.append(f", SLA {format_duration(environment.jobs[job.name].latency)}")
         head.append(f", {_total_dollars_cell(job.cost)} a month")
-        parts += [
-            head,
-            _reason_line(f"{_count_cell(job.cores, 'core')}: {job.cores.why}", terminal),
-            _reason_line(f"{_count_cell(job.max_workers, 'worker')}: {job.max_workers.why}", terminal),
-            _reason_line(_executor_range_text(job), terminal),
-            _reason_line(f"network {_figure_cell(job.network)}: {job.network.why}", terminal),
-            Padding(_queries_table(job, terminal), (0, 0, 0, 2))
-            if terminal
-            else _queries_table(job, terminal),
+        reasons = [
+            f"{_count_cell(job.cores, 'core')}: {job.cores.why}",
+            f"{_count_cell(job.max_workers, 'worker')}: {job.max_workers.why}",
+            _executor_range_text(job),
+            f"network {_figure_cell(job.network)}: {job.network.why}",
         ]
-        parts += [
-            _reason_line(f"{query.name}, {reason}", terminal)
-            for query in job.queries.values()
-            for reason in _query_reasons(query)
-        ]
-        parts += [_reason_line(f"advice: {line}", terminal) for line in job.advice]
+        notes = [f"{query.name}, {why}" for query in job.queries.values() for why in _query_reasons(query)]
+        notes += [f"advice: {line}" for line in job.advice]
+        parts += [head, *map(_reason_line, reasons), _queries_table(job, terminal), *map(_reason_line, notes)]
         parts.append(Text(""))
     return Group(*parts[:-1])
 
@@ -200,28 +159,24 @@ def _executor_range_text(job: JobPlan) -> str:
     return f"{executors}; {_figure_cell(job.memory)} of {job.memory_gib} GiB: {job.memory.why}"
 
 
-def _reason_line(text: str, terminal: bool) -> Padding | _PlainTable:
-    return Padding(Text(text, "dim"), (0, 0, 0, 2)) if terminal else _PlainTable((text, "text"))
+def _reason_line(text: str) -> Padding:
+    return _indented(Text(text, "dim"))
 
 
-def _queries_table(job: JobPlan, terminal: bool) -> Table | _PlainTable:
-    spread = any(query.repartition for query in job.queries.values())
-    columns = [("query", "text"), ("trigger", "number"), ("records a batch", "number"), ("a shard", "number")]
-    if spread:
-        columns.append(("repartition", "number"))
-    table = _make_table(terminal, *columns, indent=4)
+def _queries_table(job: JobPlan, terminal: bool) -> Padding:
+    spread = ["repartition"] if any(query.repartition for query in job.queries.values()) else []
+    figures = figure_columns("trigger", "records a batch", "a shard", *spread)
+    table = _empty_table(terminal, *word_columns("query"), *figures)
     for query in job.queries.values():
         trigger = query.trigger_seconds
-        row = [
+        table.add_row(
             query.name,
             f"{_origin_mark(trigger)}{trigger.value:g} s",
             _figure_cell(query.records_per_batch),
             _figure_cell(query.records_per_partition),
-        ]
-        if spread:
-            row.append(_figure_cell(query.repartition))
-        table.add_row(*row)
-    return table
+            *[_figure_cell(query.repartition) for _ in spread],
+        )
+    return _indented(table, 2 if terminal else 4)
 
 
 def _query_reasons(query: QueryPlan) -> Iterator[str]:
@@ -238,9 +193,9 @@ def _query_reasons(query: QueryPlan) -> Iterator[str]:
         yield f"caught up in {again.value:,.0f} s {again.why}"
 
 
-def cost_table(plan: Plan, *, terminal: bool) -> Table | _PlainTable:
+def cost_table(plan: Plan, *, terminal: bool) -> Padding:
     """Return the table of a month's bill with the reason for each line."""
-    table = _make_table(terminal, ("for", "text"), ("item", "text"), ("$/month", "number"), ("why", "why"))
+    table = _empty_table(terminal, *word_columns("for", "item"), *figure_columns("$/month"), why=True)
     groups: list[tuple[str, tuple[CostItem, ...]]] = [
         *((f"stream {each.name}", each.cost) for each in plan.streams.values()),
         *((f"cluster {each.name}", each.cost) for each in plan.clusters.values()),
@@ -257,7 +212,7 @@ def cost_table(plan: Plan, *, terminal: bool) -> Table | _PlainTable:
     table.add_row(
         Text("total", "bold"), "", Text(_dollars_cell(sum_.value, assumed=sum_.assumed), "bold"), everything
     )
-    return table
+    return _indented(table, 0 if terminal else 2)
 
 
 def _origin_mark(figure: Figure[Any]) -> str:

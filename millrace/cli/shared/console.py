@@ -19,7 +19,7 @@ from rich.table import Column, Table
 from millrace.config import ConfigurationError
 from millrace.config.document.escape_invisible_characters import TABLE
 
-_PIPE_WIDTH = 1000
+_PIPE_WIDTH = 100_000
 """Width of output to a pipe; larger than any row, so that scripts and logs get no wrapped or cut lines."""
 
 WIDE = 110
