@@ -148,35 +148,37 @@ def _batch_limit_finding(view: QueryView, needed: int) -> Iterator[Finding]:
         age, age * spread, age * max(1.0, growth.high / growth.value if growth.value > 0 else 1.0)
     )
     now = int(np.median(records))
-    batches = tuple(each.id for each, was in zip(view.settled_batches, hit, strict=True) if was)
+    batches = [each.id for each, was in zip(view.settled_batches, hit, strict=True) if was]
     if view.runs_back_to_back:
         bound = view.overhead_share.low >= BOUND
         why = ", and more cores shorten only the rest" if bound else ""
         more = _changes_to_more_cores(view, needed)
-        words = (
-            f"{view.query.name} takes {now:,} records a batch, its limit, one batch after the other without rest: it is at "
-            f"its capacity, and {waits}. {view.overhead_share.value:.0%} of a batch is overhead{why}."
-            f"{'' if more or not view.history.cores else _MAY_HAVE_MORE}"
-        )
         higher = view.changes_for("limit", now, limit)
-        changes = higher + more if bound else more + higher
-        yield view.make_finding("at-capacity", words, evidence, batches, changes, saved, "record age")
+        yield view.make_finding(
+            "at-capacity",
+            words=f"{view.query.name} takes {now:,} records a batch, its limit, one batch after the other without rest: it is at "
+            f"its capacity, and {waits}. {view.overhead_share.value:.0%} of a batch is overhead{why}."
+            f"{'' if more or not view.history.cores else _MAY_HAVE_MORE}",
+            evidence=evidence,
+            changes=higher + more if bound else more + higher,
+            saved=saved,
+            batches=batches,
+            what="record age",
+        )
         return
-    words = (
-        f"{view.query.name} takes {now:,} records a batch, its limit, and rests {1 - view.busy_share:.0%} of its time while "
-        f"{waits}: input and processing rate are equal and hide it."
+    # Where the limit cannot be set, as many records are taken more often: in tenths of a second, no shorter than a batch.
+    tenths = max(
+        1, math.floor(view.median_interval * (now / limit) * 10), math.ceil(view.median_duration.value * 10)
     )
-    # Where the limit cannot be set, as many records are taken more often.
-    changes = view.changes_for("limit", now, limit) or view.changes_for(
-        "trigger", None, _interval_times_share(view, now / limit)
-    )
-    yield view.make_finding("silent-backlog", words, evidence, batches, changes, saved, "record age")
-
-
-def _interval_times_share(view: QueryView, share: float) -> float:
-    """Return a share of the interval, in tenths of a second; no shorter than a batch."""
-    return (
-        max(1, math.floor(view.median_interval * share * 10), math.ceil(view.median_duration.value * 10)) / 10
+    yield view.make_finding(
+        "silent-backlog",
+        words=f"{view.query.name} takes {now:,} records a batch, its limit, and rests {1 - view.busy_share:.0%} of its time while "
+        f"{waits}: input and processing rate are equal and hide it.",
+        evidence=evidence,
+        changes=view.changes_for("limit", now, limit) or view.changes_for("trigger", None, tenths / 10),
+        saved=saved,
+        batches=batches,
+        what="record age",
     )
 
 
@@ -220,20 +222,20 @@ def _growing_batches_finding(view: QueryView, needed: int) -> Iterator[Finding]:
     if growth is None:
         return
     more = _changes_to_more_cores(view, needed)
-    evidence = (
-        figure_evidence("batch duration grows by", growth, "s/s"),
-        figure_evidence("batch duration", view.median_duration, "s"),
-        figure_evidence("time in batches", view.busy_share * 100, "%"),
+    yield view.make_finding(
+        "at-capacity",
+        words=f"{view.query.name} takes all that arrives, back to back, and every batch is longer than the one before: it is "
+        f"beyond its capacity.{'' if more or not view.history.cores else _MAY_HAVE_MORE}",
+        evidence=(
+            figure_evidence("batch duration grows by", growth, "s/s"),
+            figure_evidence("batch duration", view.median_duration, "s"),
+            figure_evidence("time in batches", view.busy_share * 100, "%"),
+        ),
+        changes=more,
+        saved=median_with_interval(
+            view.seconds_with_tasks * (1 - _cores_that_tasks_fill(view) / max(needed, 1))
+        ),
     )
-    words = (
-        f"{view.query.name} takes all that arrives, back to back, and every batch is longer than the one before: it is "
-        f"beyond its capacity.{'' if more or not view.history.cores else _MAY_HAVE_MORE}"
-    )
-    saved = median_with_interval(
-        view.seconds_with_tasks * (1 - _cores_that_tasks_fill(view) / max(needed, 1))
-    )
-    ids = tuple(each.id for each in view.settled_batches)
-    yield view.make_finding("at-capacity", words, evidence, ids, more, saved)
 
 
 def _heavy_first_batch_finding(view: QueryView) -> Iterator[Finding]:
@@ -259,27 +261,22 @@ def _heavy_first_batch_finding(view: QueryView) -> Iterator[Finding]:
         return
     speed = heavy.records / heavy.duration
     limit = math.ceil(max(view.median_interval * speed, 2 * usual.value))
-    again = limit / speed
-    saved = heavy.duration - again
-    evidence = (
-        figure_evidence("records of its first batches", heavy.records, "records"),
-        figure_evidence("its duration", heavy.duration, "s"),
-        figure_evidence("records a batch later", usual, "records"),
-        figure_evidence("batch duration later", view.median_duration, "s"),
-    )
-    words = (
-        f"Batch {heavy.id} of {view.query.name} took all that waited, {heavy.records:,} records in {heavy.duration:.1f} s, "
-        f"{longer:.0f} times the usual: nothing was committed meanwhile, and a failure in it begins it again."
-    )
-    effect = Estimate(saved, heavy.duration - limit / max(speed * 0.5, 1e-3), heavy.duration)
     yield view.make_finding(
         "unstable-start",
-        words,
-        evidence,
-        (heavy.id,),
-        view.changes_for("limit", None, limit),
-        effect,
-        "first batch",
+        words=f"Batch {heavy.id} of {view.query.name} took all that waited, {heavy.records:,} records in {heavy.duration:.1f} s, "
+        f"{longer:.0f} times the usual: nothing was committed meanwhile, and a failure in it begins it again.",
+        evidence=(
+            figure_evidence("records of its first batches", heavy.records, "records"),
+            figure_evidence("its duration", heavy.duration, "s"),
+            figure_evidence("records a batch later", usual, "records"),
+            figure_evidence("batch duration later", view.median_duration, "s"),
+        ),
+        changes=view.changes_for("limit", None, limit),
+        saved=Estimate(
+            heavy.duration - limit / speed, heavy.duration - limit / max(speed * 0.5, 1e-3), heavy.duration
+        ),
+        batches=(heavy.id,),
+        what="first batch",
     )
 
 
@@ -300,18 +297,18 @@ def _empty_batches_finding(view: QueryView) -> Iterator[Finding]:
         return
     lasted = median_with_interval([each.duration for each in empty])
     share = len(empty) / len(ran)
-    saved = Estimate(lasted.value * share, lasted.low * share, lasted.high * share)
-    evidence = (
-        Evidence("empty batches", share * 100, "%"),
-        figure_evidence("seconds of one", lasted, "s"),
-    )
-    words = (
-        f"{len(empty)} of {len(ran)} batches of {view.query.name} held no record and yet planned, wrote offsets and "
-        "committed."
-    )
     longer = min(len(ran) / max(1, len(ran) - len(empty)), _LONGER)
-    changes = view.changes_for("least", None, 1) or view.changes_for(
-        "trigger", None, math.ceil(view.median_interval * longer)
+    yield view.make_finding(
+        "empty-batches",
+        words=f"{len(empty)} of {len(ran)} batches of {view.query.name} held no record and yet planned, wrote offsets and "
+        "committed.",
+        evidence=(
+            Evidence("empty batches", share * 100, "%"),
+            figure_evidence("seconds of one", lasted, "s"),
+        ),
+        changes=view.changes_for("least", None, 1)
+        or view.changes_for("trigger", None, math.ceil(view.median_interval * longer)),
+        saved=lasted.times(share),
+        batches=(each.id for each in empty),
+        what="machine time",
     )
-    ids = tuple(each.id for each in empty)
-    yield view.make_finding("empty-batches", words, evidence, ids, changes, saved, "machine time")

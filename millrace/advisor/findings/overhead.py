@@ -87,26 +87,31 @@ def _checkpoint_finding(view: QueryView, *, limited: bool) -> Finding | None:
     share = median_with_interval(seconds / view.batch_durations)
     if writing.low < SLOW_CHECKPOINT or share.low < SHARE:
         return None
-    evidence = (
-        figure_evidence("writing offsets and commits", writing, "s"),
-        figure_evidence("of the batch", Estimate(share.value * 100, share.low * 100, share.high * 100), "%"),
-        figure_evidence("walCommit", median_with_interval(view.part_seconds("walCommit")), "s"),
-        figure_evidence("commitOffsets", median_with_interval(view.part_seconds("commitOffsets")), "s"),
-    )
-    words = (
-        f"{view.query.name} writes offsets and commits for {writing.value:.1f} s in every batch, {share.value:.0%} of it: its "
-        "checkpoint lies on slow storage."
-    )
-    saved = Estimate(writing.value - SLOW_CHECKPOINT / 2, writing.low - SLOW_CHECKPOINT / 2, writing.high)
     changes = view.changes_for("checkpoint", None, "storage that takes a small file in a tenth of a second")
     if view.runs_back_to_back and not limited:
         changes += view.changes_for(
             "trigger", None, _interval_for_overhead(float(np.median(view.overhead_seconds)), view)
         )
-    ids = tuple(
-        each.id for each, took in zip(view.settled_batches, seconds, strict=True) if took >= SLOW_CHECKPOINT
+    return view.make_finding(
+        "slow-checkpoint",
+        words=f"{view.query.name} writes offsets and commits for {writing.value:.1f} s in every batch, {share.value:.0%} of it: its "
+        "checkpoint lies on slow storage.",
+        evidence=(
+            figure_evidence("writing offsets and commits", writing, "s"),
+            figure_evidence("of the batch", share.times(100), "%"),
+            *(
+                figure_evidence(each, median_with_interval(view.part_seconds(each)), "s")
+                for each in CHECKPOINT
+            ),
+        ),
+        changes=changes,
+        saved=Estimate(writing.value - SLOW_CHECKPOINT / 2, writing.low - SLOW_CHECKPOINT / 2, writing.high),
+        batches=(
+            each.id
+            for each, took in zip(view.settled_batches, seconds, strict=True)
+            if took >= SLOW_CHECKPOINT
+        ),
     )
-    return view.make_finding("slow-checkpoint", words, evidence, ids, changes, saved)
 
 
 def _planning_finding(view: QueryView) -> Finding | None:
@@ -117,17 +122,16 @@ def _planning_finding(view: QueryView) -> Finding | None:
         return None
     parts = {name: median_with_interval(view.part_seconds(name)) for name in PLANNING}
     slowest = max(parts, key=lambda name: parts[name].value)
-    evidence = tuple(figure_evidence(name, each, "s") for name, each in parts.items())
     trigger = _interval_for_overhead(planning.value, view)
-    words = (
-        f"{view.query.name} spends {share.value:.0%} of every batch before its work begins, most of it in {slowest}: with a "
-        f"trigger of {trigger:g} s that is a fifth."
+    return view.make_finding(
+        "overhead-bound",
+        words=f"{view.query.name} spends {share.value:.0%} of every batch before its work begins, most of it in {slowest}: with a "
+        f"trigger of {trigger:g} s that is a fifth.",
+        evidence=tuple(figure_evidence(name, each, "s") for name, each in parts.items()),
+        changes=view.changes_for("trigger", None, trigger),
+        saved=planning.times(1 - view.median_interval / max(trigger, view.median_interval)),
+        what="machine time",
     )
-    spared = 1 - view.median_interval / max(trigger, view.median_interval)
-    saved = Estimate(planning.value * spared, planning.low * spared, planning.high * spared)
-    ids = tuple(each.id for each in view.settled_batches)
-    changes = view.changes_for("trigger", None, trigger)
-    return view.make_finding("overhead-bound", words, evidence, ids, changes, saved, "machine time")
 
 
 def _short_trigger_finding(view: QueryView) -> Iterator[Finding]:
@@ -139,20 +143,17 @@ def _short_trigger_finding(view: QueryView) -> Iterator[Finding]:
     trigger = _interval_for_overhead(overhead.value, view)
     if trigger <= view.median_interval:
         return
-    spared = 1 - view.median_interval / trigger
-    saved = Estimate(overhead.value * spared, overhead.low * spared, overhead.high * spared)
-    evidence = (
-        figure_evidence("batch duration", view.median_duration, "s"),
-        figure_evidence(
-            "without a task", Estimate(share.value * 100, share.low * 100, share.high * 100), "%"
+    yield view.make_finding(
+        "trigger-too-short",
+        words=f"{view.query.name} starts a batch every {view.median_interval:.2g} s, {share.value:.0%} of which is overhead: its trigger is "
+        f"shorter than its batches. With one of {trigger:g} s overhead is a fifth.",
+        evidence=(
+            figure_evidence("batch duration", view.median_duration, "s"),
+            figure_evidence("without a task", share.times(100), "%"),
+            figure_evidence("records a batch", median_with_interval(view.records_per_batch), "records"),
+            figure_evidence("time in batches", view.busy_share * 100, "%"),
         ),
-        figure_evidence("records a batch", median_with_interval(view.records_per_batch), "records"),
-        figure_evidence("time in batches", view.busy_share * 100, "%"),
+        changes=view.changes_for("trigger", None, trigger),
+        saved=overhead.times(1 - view.median_interval / trigger),
+        what="machine time",
     )
-    words = (
-        f"{view.query.name} starts a batch every {view.median_interval:.2g} s, {share.value:.0%} of which is overhead: its trigger is "
-        f"shorter than its batches. With one of {trigger:g} s overhead is a fifth."
-    )
-    ids = tuple(each.id for each in view.settled_batches)
-    changes = view.changes_for("trigger", None, trigger)
-    yield view.make_finding("trigger-too-short", words, evidence, ids, changes, saved, "machine time")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -170,23 +171,29 @@ class QueryView:
     def make_finding(
         self,
         kind: Kind,
+        *,
         words: str,
         evidence: tuple[Evidence, ...],
-        batches: tuple[int, ...],
         changes: tuple[Change, ...],
         saved: Estimate,
+        batches: Iterable[int] | None = None,
         what: str = "batch duration",
     ) -> Finding:
-        """Make a finding whose effect is seconds of every batch: at most as long as the batches in which it shows."""
-        shown = set(batches)
+        """Make a finding whose effect is seconds of every batch: at most as long as the batches in which it shows.
+
+        Parameters
+        ----------
+        batches
+            Numbers of the batches in which it shows; left out, of all settled ones.
+        """
+        ids = tuple(each.id for each in self.settled_batches) if batches is None else tuple(batches)
+        shown = set(ids)
         lasted = [each.duration for each in self.query.batches if each.id in shown]
         most = float(np.median(lasted)) if lasted and what in _SECONDS_OF_A_BATCH else np.inf
         effect = Effect(
             what, "s", *(min(max(0.0, each), most) for each in (saved.low, saved.value, saved.high))
         )
-        return Finding(
-            kind, self.query.name, words, evidence, batches, changes, effect, run=self.query.run_id
-        )
+        return Finding(kind, self.query.name, words, evidence, ids, changes, effect, run=self.query.run_id)
 
 
 def _seconds_with_tasks(batch: Batch) -> float:

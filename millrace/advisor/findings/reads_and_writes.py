@@ -100,22 +100,25 @@ def _missing_cache_finding(view: QueryView) -> Finding | None:
     counted = median_with_interval(
         [batch.rows / _records_of_one_read(batch, each) for batch, each in zip(batches, readers, strict=True)]
     )
-    evidence = (
-        figure_evidence("actions that read the source in a batch", median_with_interval(several), "actions"),
-        figure_evidence("rows counted for each record", counted, "times"),
-        figure_evidence("seconds of reading again", median_with_interval(lost), "s"),
-        Evidence("cached data in the batches", 0, "RDDs"),
-    )
     sites = ", ".join(dict.fromkeys(job.site for job, _ in readers[-1]))
-    words = (
-        f"Every batch of {view.query.name} is read from its source and computed {int(np.median(several))} times, by "
-        f"{sites}: nothing holds it between its actions, and a source that does not replay gives each other records."
+    return view.make_finding(
+        "missing-cache",
+        words=f"Every batch of {view.query.name} is read from its source and computed {int(np.median(several))} times, by "
+        f"{sites}: nothing holds it between its actions, and a source that does not replay gives each other records.",
+        evidence=(
+            figure_evidence(
+                "actions that read the source in a batch", median_with_interval(several), "actions"
+            ),
+            figure_evidence("rows counted for each record", counted, "times"),
+            figure_evidence("seconds of reading again", median_with_interval(lost), "s"),
+            Evidence("cached data in the batches", 0, "RDDs"),
+        ),
+        changes=view.changes_for(
+            "cache", "batch", "batch.persist() before the first action, batch.unpersist() after the last"
+        ),
+        saved=median_with_interval(lost),
+        batches=(batch.id for batch, each in zip(batches, several, strict=True) if each >= 2),
     )
-    changes = view.changes_for(
-        "cache", "batch", "batch.persist() before the first action, batch.unpersist() after the last"
-    )
-    ids = tuple(batch.id for batch, each in zip(batches, several, strict=True) if each >= 2)
-    return view.make_finding("missing-cache", words, evidence, ids, changes, median_with_interval(lost))
 
 
 def _records_of_one_read(batch: Batch, readers: list[tuple[SparkJob, Stage]]) -> float:
@@ -130,20 +133,14 @@ def _repeated_count_finding(view: QueryView) -> Iterator[Finding]:
     if counted.low < TWICE:
         return
     sources = {len(batch.sources) for batch in view.settled_batches}
-    evidence = (figure_evidence("rows counted for each record", counted, "times"),)
-    words = (
-        f"Spark counts every record of {view.query.name} {counted.value:.1f} times: its plan reads the source more than "
-        "once, and its input and processing rates are too high by as much."
-    )
     work = view.seconds_with_tasks * (1 - 1 / counted.value) if len(sources) == 1 else np.zeros(1)
-    changes = view.changes_for("cache", "batch", "read the source once and branch after it")
     yield view.make_finding(
         "rows-counted-twice",
-        words,
-        evidence,
-        tuple(each.id for each in view.settled_batches),
-        changes,
-        median_with_interval(work),
+        words=f"Spark counts every record of {view.query.name} {counted.value:.1f} times: its plan reads the source more than "
+        "once, and its input and processing rates are too high by as much.",
+        evidence=(figure_evidence("rows counted for each record", counted, "times"),),
+        changes=view.changes_for("cache", "batch", "read the source once and branch after it"),
+        saved=median_with_interval(work),
     )
 
 
@@ -167,17 +164,18 @@ def _needless_cache_finding(view: QueryView) -> Iterator[Finding]:
     if len(held) < USUAL * len(settled):
         return
     upper = median_with_interval([spent[number] for number in held])
-    evidence = (
-        Evidence("batches with data that is held for one action", 100 * len(held) / len(settled), "%"),
-        figure_evidence("seconds of the stages that hold it", upper, "s"),
+    yield view.make_finding(
+        "needless-cache",
+        words=f"{view.query.name} holds data in memory that one action reads: writing it there costs time and memory and saves "
+        "nothing. How much of the stages' time it is, one log does not tell.",
+        evidence=(
+            Evidence("batches with data that is held for one action", 100 * len(held) / len(settled), "%"),
+            figure_evidence("seconds of the stages that hold it", upper, "s"),
+        ),
+        changes=view.changes_for("cache", "persist()", "no persist()"),
+        saved=Estimate(0.0, 0.0, upper.high),
+        batches=held,
     )
-    words = (
-        f"{view.query.name} holds data in memory that one action reads: writing it there costs time and memory and saves "
-        "nothing. How much of the stages' time it is, one log does not tell."
-    )
-    changes = view.changes_for("cache", "persist()", "no persist()")
-    saved = Estimate(0.0, 0.0, upper.high)
-    yield view.make_finding("needless-cache", words, evidence, tuple(held), changes, saved)
 
 
 def _written_file_sizes(batch: Batch) -> list[Floats]:
@@ -207,21 +205,22 @@ def _small_files_finding(view: QueryView, cores: int) -> Iterator[Finding]:
     if mean.high >= SMALL or count.low < FILES * wanted:
         return
     a_day = 86400 / max(view.median_interval, 1e-3) * count.value
-    evidence = (
-        figure_evidence("files a batch", count, "files"),
-        figure_evidence("bytes of one", mean, "B"),
-        Evidence("files a day", a_day, "files"),
-        Evidence("files that a batch needs", wanted, "files"),
-    )
-    words = (
-        f"{view.query.name} writes {count.value:.0f} files a batch of {mean.value / 1024:,.0f} KiB, {a_day:,.0f} a day, where "
-        f"{wanted} would do: whoever reads them pays for each."
-    )
     # A write of few bytes needs one file; of more, as many tasks write as there are cores, while files are not small.
     written = float(np.median([each for batch in writes for each in batch]))
     tasks = max(math.ceil(written / FILE), min(cores, int(written / SMALL)))
     # coalesce makes the stage before it run in as many tasks: repartition keeps those, and adds a shuffle.
     way = "coalesce" if 0 < cores <= tasks else "repartition"
-    changes = view.subject.code_changes(f"query {view.query.name}", "before the write", f"{way}({tasks})")
-    # One log does not tell a file's cost from its records'.
-    yield view.make_finding("small-files", words, evidence, tuple(ids), changes, Estimate(0.0, 0.0, 0.0))
+    yield view.make_finding(
+        "small-files",
+        words=f"{view.query.name} writes {count.value:.0f} files a batch of {mean.value / 1024:,.0f} KiB, {a_day:,.0f} a day, where "
+        f"{wanted} would do: whoever reads them pays for each.",
+        evidence=(
+            figure_evidence("files a batch", count, "files"),
+            figure_evidence("bytes of one", mean, "B"),
+            Evidence("files a day", a_day, "files"),
+            Evidence("files that a batch needs", wanted, "files"),
+        ),
+        changes=view.subject.code_changes(f"query {view.query.name}", "before the write", f"{way}({tasks})"),
+        saved=Estimate(0.0, 0.0, 0.0),  # one log does not tell a file's cost from its records'
+        batches=ids,
+    )

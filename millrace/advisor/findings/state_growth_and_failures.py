@@ -46,37 +46,34 @@ def _growing_state_finding(view: QueryView, place: int) -> Iterator[Finding]:
     # The batches themselves show the cost of a row of state: their time over its rows.
     cost = slope_with_interval([each.state[place].rows for each in every], view.batch_durations)
     low, likely, high = (max(0.0, each) for each in (cost.low, cost.value, cost.high))
-    a_day = growth.value * DAY
-    saved = Estimate(likely * a_day, low * a_day, (high if np.isfinite(high) else likely) * a_day)
-    evidence = (
-        Evidence("rows kept", float(rows[-1]), "rows"),
-        Evidence("rows more in a day", a_day, "rows", growth.low * DAY, growth.high * DAY),
-        Evidence("rows forgotten in the second half", removed, "rows"),
-        Evidence("memory more in a day", memory_growth.value * DAY, "B"),
-        figure_evidence("batch duration", view.median_duration, "s"),
-    )
+    a_day = growth.times(DAY)
     mark = "its watermark does not bound it" if half[-1].watermark is not None else "it has no watermark"
-    words = (
-        f"The state of {operator.name or 'an operator'} in {view.query.name} grows by {a_day:,.0f} rows a day and forgets next to "
-        f"none: {mark}."
-    )
-    changes = view.subject.code_changes(
-        f"query {view.query.name}", "withWatermark", "a watermark on the time that bounds the key"
-    )
     yield view.make_finding(
         "growing-state",
-        words,
-        evidence,
-        tuple(each.id for each in half),
-        changes,
-        saved,
-        "batch duration after a day",
+        words=f"The state of {operator.name or 'an operator'} in {view.query.name} grows by {a_day.value:,.0f} rows a day and forgets "
+        f"next to none: {mark}.",
+        evidence=(
+            Evidence("rows kept", float(rows[-1]), "rows"),
+            figure_evidence("rows more in a day", a_day, "rows"),
+            Evidence("rows forgotten in the second half", removed, "rows"),
+            Evidence("memory more in a day", memory_growth.value * DAY, "B"),
+            figure_evidence("batch duration", view.median_duration, "s"),
+        ),
+        changes=view.subject.code_changes(
+            f"query {view.query.name}", "withWatermark", "a watermark on the time that bounds the key"
+        ),
+        saved=Estimate(likely, low, high if np.isfinite(high) else likely).times(a_day.value),
+        batches=(each.id for each in half),
+        what="batch duration after a day",
     )
 
 
 def _failed_query_finding(view: QueryView) -> Finding:
-    last = view.query.batches[-1].id if view.query.batches else None
-    words = f"{view.query.name} ended with an error: {view.query.failure}"
-    evidence = () if last is None else (Evidence("last batch that was done", last),)
-    changes = view.subject.code_changes(f"query {view.query.name}", "what failed", "no such error")
-    return view.make_finding("failed-query", words, evidence, (), changes, Estimate(0.0, 0.0, 0.0))
+    return view.make_finding(
+        "failed-query",
+        words=f"{view.query.name} ended with an error: {view.query.failure}",
+        evidence=tuple(Evidence("last batch that was done", each.id) for each in view.query.batches[-1:]),
+        changes=view.subject.code_changes(f"query {view.query.name}", "what failed", "no such error"),
+        saved=Estimate(0.0, 0.0, 0.0),
+        batches=(),
+    )

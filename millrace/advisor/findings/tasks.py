@@ -14,7 +14,7 @@ from millrace.advisor.findings.advised_job_keys_and_cost import SHUFFLE
 from millrace.advisor.findings.model import Change, Evidence, Finding
 from millrace.advisor.findings.query_view import LEAST, QueryView, figure_evidence
 from millrace.advisor.logs.application_history_model import Batch, Flags, Floats, Stage
-from millrace.advisor.logs.statistics import Estimate, makespan_of_list_scheduling, median_with_interval
+from millrace.advisor.logs.statistics import makespan_of_list_scheduling, median_with_interval
 
 OWN_REPETITION = "millrace: a record "
 """Message of tasks that the core fails on purpose, to write a batch another way; no user can change them."""
@@ -58,6 +58,11 @@ class StageAcrossBatches:
 
     pairs: tuple[tuple[Batch, Stage], ...]
     partitions: int
+
+    @property
+    def task_seconds(self) -> Floats:
+        """Seconds of all its tasks."""
+        return np.concatenate([stage.tasks.durations for _, stage in self.pairs])
 
     @property
     def reads_shuffle(self) -> bool:
@@ -149,36 +154,30 @@ def _skew_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Fin
     times, records = median_with_interval(spread[:, 0]), median_with_interval(spread[:, 1])
     if times.low < SKEWED or records.low < SKEWED or not _is_worth_a_finding(lost, share):
         return None
-    pooled = np.concatenate([each.tasks.durations for _, each in stage.pairs])
-    quantiles = {f"p{q}": float(np.percentile(pooled, q)) for q in (50, 75, 95, 99)}
-    heaviest = Counter(
-        int(each.tasks.index[int(np.argmax(each.tasks.durations))]) for _, each in stage.pairs
-    ).most_common(1)[0]
-    evidence = (
-        figure_evidence("longest task to the others' median", times, "times"),
-        figure_evidence("its records to the others' median", records, "times"),
-        *(Evidence(f"task time {name}", value, "s") for name, value in quantiles.items()),
-        Evidence("task time max", float(pooled.max()), "s"),
-        Evidence(
-            f"batches in which partition {heaviest[0]} is the longest", heaviest[1], f"of {len(stage.pairs)}"
-        ),
-    )
-    words = (
-        f"One task of {stage.partitions} in {view.query.name} has {records.value:.1f} times the records of the others and "
-        f"lasts {times.value:.1f} times as long; the other cores wait for it."
-    )
-    changes = (
-        view.changes_for("spread", None, "salt the heavy key")
-        if stage.reads_shuffle
-        else view.changes_for("partitions", stage.partitions, -(-stage.partitions * 2 // cores) * cores)
-    )
+    pooled = stage.task_seconds
+    longest = (int(each.tasks.index[int(np.argmax(each.tasks.durations))]) for _, each in stage.pairs)
+    heaviest, often = Counter(longest).most_common(1)[0]
     return view.make_finding(
         "skewed-tasks",
-        words,
-        evidence,
-        _ids_of_slowed_batches(stage, lost),
-        changes,
-        median_with_interval(lost),
+        words=f"One task of {stage.partitions} in {view.query.name} has {records.value:.1f} times the records of the others and "
+        f"lasts {times.value:.1f} times as long; the other cores wait for it.",
+        evidence=(
+            figure_evidence("longest task to the others' median", times, "times"),
+            figure_evidence("its records to the others' median", records, "times"),
+            *(
+                Evidence(f"task time p{each}", float(np.percentile(pooled, each)), "s")
+                for each in (50, 75, 95, 99)
+            ),
+            Evidence("task time max", float(pooled.max()), "s"),
+            Evidence(
+                f"batches in which partition {heaviest} is the longest", often, f"of {len(stage.pairs)}"
+            ),
+        ),
+        changes=view.changes_for("spread", None, "salt the heavy key")
+        if stage.reads_shuffle
+        else view.changes_for("partitions", stage.partitions, -(-stage.partitions * 2 // cores) * cores),
+        saved=median_with_interval(lost),
+        batches=_ids_of_slowed_batches(stage, lost),
     )
 
 
@@ -203,27 +202,19 @@ def _wave_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Fin
     queued = median_with_interval(
         [float((each.tasks.launched - each.tasks.launched.min()).max()) for _, each in stage.pairs]
     )
-    evidence = (
-        Evidence("tasks", tasks),
-        Evidence("cores", had),
-        figure_evidence("the last one waits", queued, "s"),
-        figure_evidence(
-            "task time",
-            median_with_interval(np.concatenate([each.tasks.durations for _, each in stage.pairs])),
-            "s",
-        ),
-    )
-    words = (
-        f"{tasks} tasks of {view.query.name} run on {had} cores in {waves} waves, and the last wave leaves "
-        f"{waves * had - tasks} of them idle."
-    )
     return view.make_finding(
         "queued-partitions",
-        words,
-        evidence,
-        _ids_of_slowed_batches(stage, lost),
-        changes_to_task_count(view, stage, -(-tasks // cores) * cores, cores),
-        median_with_interval(lost),
+        words=f"{tasks} tasks of {view.query.name} run on {had} cores in {waves} waves, and the last wave leaves "
+        f"{waves * had - tasks} of them idle.",
+        evidence=(
+            Evidence("tasks", tasks),
+            Evidence("cores", had),
+            figure_evidence("the last one waits", queued, "s"),
+            figure_evidence("task time", median_with_interval(stage.task_seconds), "s"),
+        ),
+        changes=changes_to_task_count(view, stage, -(-tasks // cores) * cores, cores),
+        saved=median_with_interval(lost),
+        batches=_ids_of_slowed_batches(stage, lost),
     )
 
 
@@ -239,23 +230,18 @@ def _too_few_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: in
     )
     if not _is_worth_a_finding(lost, share):
         return None
-    evidence = (
-        Evidence("tasks", tasks),
-        Evidence("cores", view.history.cores),
-        figure_evidence(
-            "task time",
-            median_with_interval(np.concatenate([each.tasks.durations for _, each in stage.pairs])),
-            "s",
-        ),
-    )
-    words = f"{tasks} task{'s' * (tasks > 1)} of {view.query.name} carr{'y' if tasks > 1 else 'ies'} the work that {cores} cores could share."
     return view.make_finding(
         "too-few-partitions",
-        words,
-        evidence,
-        _ids_of_slowed_batches(stage, lost),
-        changes_to_task_count(view, stage, cores, cores),
-        median_with_interval(lost),
+        words=f"{tasks} task{'s' * (tasks > 1)} of {view.query.name} carr{'y' if tasks > 1 else 'ies'} the work that {cores} cores could "
+        "share.",
+        evidence=(
+            Evidence("tasks", tasks),
+            Evidence("cores", view.history.cores),
+            figure_evidence("task time", median_with_interval(stage.task_seconds), "s"),
+        ),
+        changes=changes_to_task_count(view, stage, cores, cores),
+        saved=median_with_interval(lost),
+        batches=_ids_of_slowed_batches(stage, lost),
     )
 
 
@@ -267,35 +253,31 @@ def _too_many_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: i
     if durations.high >= SHORT_TASK:
         return None
     # The shortest tenth of the tasks have almost no records: their time is the cost of a task.
-    fixed = float(np.percentile(np.concatenate([each.tasks.durations for _, each in stage.pairs]), 10))
+    fixed = float(np.percentile(stage.task_seconds, 10))
     lost, share = _saved_seconds_and_shares(
         stage,
         lambda each: each.tasks.elapsed_seconds * (1 - cores / tasks) * fixed / max(durations.value, 1e-4),
     )
     if not _is_worth_a_finding(lost, share):
         return None
-    evidence = (
-        Evidence("tasks", tasks),
-        Evidence("cores", view.history.cores),
-        figure_evidence("task time", durations, "s"),
-        Evidence("task time without records, p10", fixed, "s"),
-        figure_evidence(
-            "records of a task",
-            median_with_interval([float(_records_of_tasks(each).mean()) for _, each in stage.pairs]),
-            "records",
-        ),
-    )
-    words = (
-        f"{tasks} tasks of {view.query.name} last {durations.value * 1000:.0f} ms each: launching them is most of the "
-        f"work, and {cores} cores need no more than {cores}."
-    )
     return view.make_finding(
         "too-many-partitions",
-        words,
-        evidence,
-        _ids_of_slowed_batches(stage, lost),
-        changes_to_task_count(view, stage, cores, cores),
-        median_with_interval(lost),
+        words=f"{tasks} tasks of {view.query.name} last {durations.value * 1000:.0f} ms each: launching them is most of the "
+        f"work, and {cores} cores need no more than {cores}.",
+        evidence=(
+            Evidence("tasks", tasks),
+            Evidence("cores", view.history.cores),
+            figure_evidence("task time", durations, "s"),
+            Evidence("task time without records, p10", fixed, "s"),
+            figure_evidence(
+                "records of a task",
+                median_with_interval([float(_records_of_tasks(each).mean()) for _, each in stage.pairs]),
+                "records",
+            ),
+        ),
+        changes=changes_to_task_count(view, stage, cores, cores),
+        saved=median_with_interval(lost),
+        batches=_ids_of_slowed_batches(stage, lost),
     )
 
 
@@ -360,21 +342,25 @@ def _failed_tasks_finding(view: QueryView) -> Iterator[Finding]:
     (error, message), most = failures.most_common(1)[0]
     again = len(batches) / len(view.query.batches)
     spent = median_with_interval(wasted)
-    evidence = (
-        Evidence("failed task attempts", count, f"of {attempts}"),
-        Evidence("batches with a failed task", again * 100, "%"),
-        figure_evidence("seconds of failed attempts in such a batch", spent, "s"),
-        *(Evidence(f"{each[0]}: {each[1]}", number, "times") for each, number in failures.most_common(3)),
-    )
-    words = f"{count} task attempts of {view.query.name} failed and were run again, {most} of them with {error}: {message or 'no message'}"
     place = view.subject.where or "the job's program"
-    changes = view.subject.code_changes(
-        f"query {view.query.name} of {place}",
-        "what the tasks call",
-        f"nothing that raises {message or error}",
+    yield view.make_finding(
+        "retried-tasks",
+        words=f"{count} task attempts of {view.query.name} failed and were run again, {most} of them with {error}: "
+        f"{message or 'no message'}",
+        evidence=(
+            Evidence("failed task attempts", count, f"of {attempts}"),
+            Evidence("batches with a failed task", again * 100, "%"),
+            figure_evidence("seconds of failed attempts in such a batch", spent, "s"),
+            *(Evidence(f"{each[0]}: {each[1]}", number, "times") for each, number in failures.most_common(3)),
+        ),
+        changes=view.subject.code_changes(
+            f"query {view.query.name} of {place}",
+            "what the tasks call",
+            f"nothing that raises {message or error}",
+        ),
+        saved=spent.times(again),
+        batches=batches,
     )
-    saved = Estimate(spent.value * again, spent.low * again, spent.high * again)
-    yield view.make_finding("retried-tasks", words, evidence, tuple(batches), changes, saved)
 
 
 def _seconds_for_failed_attempts(stage: Stage, cores: int) -> float:

@@ -34,6 +34,10 @@ class Estimate:
     low: float
     high: float
 
+    def times(self, factor: float) -> Estimate:
+        """Return the estimate of a multiple, by a factor that is not negative."""
+        return Estimate(self.value * factor, self.low * factor, self.high * factor)
+
 
 def median_with_interval(values: ArrayLike) -> Estimate:
     """Estimate a median with its bootstrap interval (percentiles of redrawn medians; Efron 1979).
