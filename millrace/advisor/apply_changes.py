@@ -134,7 +134,8 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
     problems = []
     for change in changes:
         now = _value_at_path(tree, parse_dotted_key(change.key))
-        if not _is_same_value(now, change.old):
+        # The values mean the same, as 60s and 1m do.
+        if str(now) != str(change.old) and not _possible_numbers(now) & _possible_numbers(change.old):
             file_of_key, line = environment.value_locations.file_and_line(parse_dotted_key(change.key))
             problems.append(
                 Problem(
@@ -224,11 +225,6 @@ def parse_dotted_key(key: str) -> Key:
 def _value_at_path(tree: Tree, path: Key) -> object:
     node = tree.at(path)
     return None if node is None else node.to_json()
-
-
-def _is_same_value(now: object, old: object) -> bool:
-    """Check that two values mean the same, as ``60s`` and ``1m`` do."""
-    return str(now) == str(old) or bool(_possible_numbers(now) & _possible_numbers(old))
 
 
 def _possible_numbers(value: object) -> set[float]:

@@ -125,7 +125,8 @@ def _is_worth_a_finding(lost: Floats, share: Floats) -> bool:
 
 def _records_of_tasks(stage: Stage) -> Floats:
     tasks = stage.tasks
-    return (tasks.records_read + tasks.shuffle_records_read)[tasks.did_whole_partition].astype(float)
+    read = tasks.records_read + tasks.shuffle_records_read
+    return np.asarray(read[tasks.did_whole_partition], float)
 
 
 def _duration_and_record_skew(stage: Stage) -> tuple[float, float]:

@@ -10,12 +10,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from millrace.advisor.logs.task_attempts_as_columns import NO_TASKS as NO_TASKS
-from millrace.advisor.logs.task_attempts_as_columns import TASK as TASK
-from millrace.advisor.logs.task_attempts_as_columns import Flags as Flags
-from millrace.advisor.logs.task_attempts_as_columns import Floats as Floats
-from millrace.advisor.logs.task_attempts_as_columns import Ints as Ints
-from millrace.advisor.logs.task_attempts_as_columns import TaskAttempts as TaskAttempts
+from millrace.advisor.logs.task_attempts_as_columns import NO_TASKS, TASK, Flags, Floats, TaskAttempts
+
+__all__ = [
+    "NO_TASKS",
+    "TASK",
+    "Batch",
+    "BatchSource",
+    "Executor",
+    "Flags",
+    "Floats",
+    "History",
+    "InitialRdd",
+    "Query",
+    "SparkJob",
+    "Stage",
+    "StateOperator",
+    "TaskAttempts",
+]
 
 
 @dataclass(frozen=True)

@@ -248,13 +248,10 @@ def _group_rolled_parts(files: Iterable[LogFile]) -> Iterator[EventLog]:
             and (file.asked or not _NO_LOG.fullmatch(name))
             and (_NAMED.fullmatch(name) or _is_event_log(file))
         ):
-            yield EventLog(_path_without_suffixes(file.path), (file,), lost=False)
+            shown = re.sub(r"\.(zstd|lz4|lzf|snappy|gz)$", "", file.path.removesuffix(_RUNNING))
+            yield EventLog(shown, (file,), lost=False)
     for folder, parts in rolled.items():
         yield _rolled_log(folder, parts, finished=folder in finished)
-
-
-def _path_without_suffixes(path: str) -> str:
-    return re.sub(r"\.(zstd|lz4|lzf|snappy|gz)$", "", path.removesuffix(_RUNNING))
 
 
 def _is_event_log(file: LogFile) -> bool:

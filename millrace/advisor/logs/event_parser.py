@@ -249,7 +249,25 @@ def batch_from_progress(progress: Mapping[str, Any]) -> Batch:
         name[:WORDS]: to_number(ms) / 1e3
         for name, ms in itertools.islice(_object_or_empty(progress.get("durationMs")).items(), NAMES)
     }
-    sources = tuple(_batch_source(each) for each in progress.get("sources") or ())
+    sources = tuple(
+        BatchSource(
+            description=to_text(each.get("description", "")),
+            start=_flat_positions(each.get("startOffset")),
+            end=_flat_positions(each.get("endOffset")),
+            latest=_flat_positions(each.get("latestOffset")),
+            rows=to_count(each.get("numInputRows") or 0),
+        )
+        for each in progress.get("sources") or ()
+    )
+    state = tuple(
+        StateOperator(
+            name=to_text(each.get("operatorName") or ""),
+            rows=to_count(max(0, each.get("numRowsTotal", 0))),
+            removed=to_count(max(0, each.get("numRowsRemoved", 0))),
+            memory=to_count(max(0, each.get("memoryUsedBytes", 0))),
+        )
+        for each in progress.get("stateOperators") or ()
+    )
     begun = parse_progress_time(to_text(progress["timestamp"]))
     assert begun is not None
     return Batch(
@@ -260,19 +278,9 @@ def batch_from_progress(progress: Mapping[str, Any]) -> Batch:
         # Spark writes no sum here.
         rows=sum(each.rows for each in sources),
         sources=sources,
-        state=tuple(_state_operator(each) for each in progress.get("stateOperators") or ()),
+        state=state,
         watermark=parse_progress_time(_object_or_empty(progress.get("eventTime")).get("watermark")),
         arrivals=_oldest_and_youngest_arrival(_object_or_empty(progress.get("observedMetrics"))),
-    )
-
-
-def _batch_source(source: Mapping[str, Any]) -> BatchSource:
-    return BatchSource(
-        description=to_text(source.get("description", "")),
-        start=_flat_positions(source.get("startOffset")),
-        end=_flat_positions(source.get("endOffset")),
-        latest=_flat_positions(source.get("latestOffset")),
-        rows=to_count(source.get("numInputRows") or 0),
     )
 
 
@@ -294,15 +302,6 @@ def _flat_positions(value: Any) -> Mapping[str, int] | None:
     if not all(-2 <= at <= MOST for at in flat.values()):  # -2 and -1 are Kafka's earliest and latest
         raise ValueError("an offset in the event is out of range")
     return {f"{topic[:WORDS]}:{key[:WORDS]}": at for (topic, key), at in flat.items()}
-
-
-def _state_operator(operator: Mapping[str, Any]) -> StateOperator:
-    return StateOperator(
-        name=to_text(operator.get("operatorName") or ""),
-        rows=to_count(max(0, operator.get("numRowsTotal", 0))),
-        removed=to_count(max(0, operator.get("numRowsRemoved", 0))),
-        memory=to_count(max(0, operator.get("memoryUsedBytes", 0))),
-    )
 
 
 def _oldest_and_youngest_arrival(observed: Mapping[str, Any]) -> tuple[float, float] | None:

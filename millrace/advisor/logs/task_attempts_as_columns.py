@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 TASK = np.dtype(
@@ -54,19 +53,6 @@ class TaskAttempts:
         True for a second copy of a slow task.
     """
 
-    launched: Floats
-    finished: Floats
-    run: Floats
-    cpu: Floats
-    gc: Floats
-    records_read: Ints
-    bytes_written: Ints
-    shuffle_records_read: Ints
-    shuffle_bytes_read: Ints
-    index: NDArray[np.int32]
-    failed: Flags
-    speculative: Flags
-
     def __init__(self, table: NDArray[Any]) -> None:
         self.table = table
 
@@ -81,20 +67,20 @@ class TaskAttempts:
     def __len__(self) -> int:
         return len(self.table)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NDArray[Any]:
         if name in (TASK.names or ()):
-            return self.table[name]
+            return np.asarray(self.table[name])
         raise AttributeError(name)
 
     @property
     def durations(self) -> Floats:
         """Seconds from launch to end."""
-        return self.finished - self.launched
+        return np.asarray(self.finished - self.launched)
 
     @property
     def did_whole_partition(self) -> Flags:
         """True for attempts that did a partition's work: neither failed nor a second copy."""
-        return ~self.failed & ~self.speculative
+        return np.asarray(~self.failed & ~self.speculative)
 
     @property
     def elapsed_seconds(self) -> float:

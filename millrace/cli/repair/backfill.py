@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from millrace.cli.shared.account_or_sandbox_connection import connect_account
+from millrace.cli.shared.account_or_sandbox_connection import sandbox_or_account_with_connection
 from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import (
     AsJson,
@@ -99,10 +99,12 @@ def backfill(
       millrace backfill flights --env prod --from s3://exports/flights/2026-10-*.jsonl.gz
     """
     environment = load_environment_with_job(env, job)
-    name = _query_name_to_backfill(environment, job, query, origin)
+    kind, needed = (DeriveQuery, "derive") if origin is None else (LandQuery, "land")
+    names = [n for n, q in environment.jobs[job].queries.items() if type(q) is kind]
+    name = choose_query_name(environment, job, query, names, f"a job with a {needed} query")
     span = _requested_span_or_none(environment, since, until, origin, replace=replace)
     console = Console(stderr=True, highlight=False)
-    place, aws = _audited_deployment_and_aws(environment)
+    place, aws = sandbox_or_account_with_connection(environment)
     size = _amount_and_cost_text(environment, place, job, name, span, origin)
     stopped, free = (
         "the job is stopped meanwhile and started again",
@@ -136,19 +138,20 @@ def _requested_span_or_none(
         raise wrong_argument_error(environment, "--replace", "given", "not together with --from")
     if origin not in (None, "stream"):
         if since or until:
-            wrong = "--since" if since else "--until"
-            raise wrong_argument_error(
-                environment,
-                wrong,
-                "given",
-                "not together with files in --from, because files are read completely",
-            )
+            allowed = "not together with files in --from, because files are read completely"
+            raise wrong_argument_error(environment, "--since" if since else "--until", "given", allowed)
         return None
     if since is None or until is None:
         wrong = "--since" if since is None else "--until"
         raise wrong_argument_error(environment, wrong, "(none)", "a time: 2026-11-20T08:00:00Z")
     begin, end = since.replace(tzinfo=UTC), until.replace(tzinfo=UTC)
-    _check_time_range(environment, begin, end)
+    if begin >= end:
+        raise wrong_argument_error(
+            environment, "--since", f"{begin:%Y-%m-%dT%H:%M:%SZ}", "a time before --until"
+        )
+    if end > (latest := datetime.now(UTC) - _UNTIL_NOW):
+        allowed = f"at most {latest:%Y-%m-%dT%H:%M:%SZ}: the running query still writes the records of the last hour"
+        raise wrong_argument_error(environment, "--until", f"{end:%Y-%m-%dT%H:%M:%SZ}", allowed)
     return begin, end
 
 
@@ -169,32 +172,17 @@ def _amount_and_cost_text(
     query = environment.jobs[job].queries[name]
     when = f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
     if isinstance(query, DeriveQuery):
-        table = query.source
-        rows = LandedRecords.open(place.catalog(), place.names.table(table), "").count_good_records(
-            begin, end
+        landed = LandedRecords.open(place.catalog(), place.names.table(query.source), "")
+        rows = landed.count_good_records(begin, end)
+        amount = f"{rows:,} records of {query.source} {when}"
+    else:
+        assert isinstance(query, LandQuery)
+        traffic = environment.streams[query.source].traffic
+        rows = round(traffic.records_per_second * (end - begin).total_seconds())
+        amount = (
+            f"stream {query.source} {when}, about {rows:,} records (from the traffic in the environment file)"
         )
-        return f"{name}: {rows:,} records of {table} {when}\n{estimate_backfill(environment, job, name, rows, begin, end)}"
-    assert isinstance(query, LandQuery)
-    traffic = environment.streams[query.source].traffic
-    rows = round(traffic.records_per_second * (end - begin).total_seconds())
-    return (
-        f"{name}: stream {query.source} {when}, about {rows:,} records (from the traffic in the environment file)\n"
-        f"{estimate_backfill(environment, job, name, rows, begin, end)}"
-    )
-
-
-def _audited_deployment_and_aws(
-    environment: Environment,
-) -> tuple[AuditedDeployment, DeployedEnvironment | None]:
-    """Return the running sandbox of the environment, or its account on AWS."""
-    from millrace.lifecycle.audits.query_audit import deployment_on_aws
-    from millrace.sandbox import operate_running_sandbox
-
-    place = operate_running_sandbox.running_sandbox_deployment(environment)
-    if place is not None:
-        return place, None
-    aws = connect_account(environment)
-    return deployment_on_aws(aws), aws
+    return f"{name}: {amount}\n{estimate_backfill(environment, job, name, rows, begin, end)}"
 
 
 def _run_job_script_once(
@@ -267,25 +255,6 @@ def estimate_backfill(
     seconds += steps * rate.overhead
     hourly = sized.worker_usd_hour * sized.max_workers.value
     return BackfillEstimate(seconds, hourly * seconds / 3600, rate.basis)
-
-
-def _query_name_to_backfill(environment: Environment, job: str, query: str | None, origin: str | None) -> str:
-    kind: type[DeriveQuery | LandQuery] = DeriveQuery if origin is None else LandQuery
-    names = [n for n, q in environment.jobs[job].queries.items() if type(q) is kind]
-    return choose_query_name(
-        environment, job, query, names, f"a job with a {'derive' if origin is None else 'land'} query"
-    )
-
-
-def _check_time_range(environment: Environment, begin: datetime, end: datetime) -> None:
-    latest = datetime.now(UTC) - _UNTIL_NOW
-    if begin >= end:
-        raise wrong_argument_error(
-            environment, "--since", f"{begin:%Y-%m-%dT%H:%M:%SZ}", "a time before --until"
-        )
-    if end > latest:
-        allowed = f"at most {latest:%Y-%m-%dT%H:%M:%SZ}: the running query still writes the records of the last hour"
-        raise wrong_argument_error(environment, "--until", f"{end:%Y-%m-%dT%H:%M:%SZ}", allowed)
 
 
 def _backfill_sentence(outcome: dict[str, Any]) -> str:

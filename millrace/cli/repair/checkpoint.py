@@ -90,7 +90,7 @@ def show(
         f"{job}: {'no job writes its checkpoints now' if holder is None else f'its checkpoints are written now by {holder}'}"
     )
     for each in contents:
-        typer.echo("\n".join(_checkpoint_lines(each)))
+        typer.echo("\n".join((*_position_lines(each), *(f"  DAMAGED: {file}" for file in each.damaged))))
 
 
 @checkpoint_app.command()
@@ -230,14 +230,12 @@ def _checkpoint_refusal_on_other_job(
     text = source.manifest_text(query)
     there = environment.jobs[other]
     engine, spark = there.engine, there.spark_version
+    if text is None:
+        return ""
     if running_sandbox_deployment(environment) is not None:
         engine, spark = "sandbox", spark_line_of(spark).spark
-    return (
-        ""
-        if text is None
-        else checkpoint_refusal_on_other_job(
-            text, environment.name, source.job, query, engine=engine, spark=spark
-        )
+    return checkpoint_refusal_on_other_job(
+        text, environment.name, source.job, query, engine=engine, spark=spark
     )
 
 
@@ -280,12 +278,6 @@ def _checkpoint_document(contents: CheckpointContents) -> dict[str, Any]:
         "begins_at": contents.start,
         "damaged": list(contents.damaged),
     }
-
-
-def _checkpoint_lines(contents: CheckpointContents) -> Iterator[str]:
-    yield from _position_lines(contents)
-    for file in contents.damaged:
-        yield f"  DAMAGED: {file}"
 
 
 def _position_lines(contents: CheckpointContents) -> Iterator[str]:

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from millrace.cli.shared.account_or_sandbox_connection import connect_account
+from millrace.cli.shared.account_or_sandbox_connection import sandbox_or_account_with_connection
 from millrace.cli.shared.console import figure_columns
 from millrace.cli.shared.expected_failures import CommandRefusedError, confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
@@ -67,19 +67,13 @@ def erase(
 
       millrace erase --env prod --where "email IN ('a@example.com', 'b@example.com')"
     """
-    from millrace.lifecycle.audits.query_audit import deployment_on_aws
-    from millrace.sandbox import operate_running_sandbox
+    from millrace.sandbox.operate_running_sandbox import run_jobs_during_block
 
     environment = load(env)
-    sandbox = operate_running_sandbox.running_sandbox_deployment(environment)
-    place = sandbox or deployment_on_aws(connect_account(environment))
+    place, aws = sandbox_or_account_with_connection(environment)
     desk = ErasureRequests(place.client("s3"), place.names, list(environment.jobs))
     console = Console(stderr=True, highlight=False)
-    with (
-        operate_running_sandbox.run_jobs_during_block(environment, desk.jobs)
-        if sandbox is not None
-        else nullcontext()
-    ):
+    with run_jobs_during_block(environment, desk.jobs) if aws is None else nullcontext():
         request = _unfinished_erasure_with_condition(desk, where)
         if request is not None:
             console.print(f"erasure {request.id} is still running; this command follows it", markup=False)

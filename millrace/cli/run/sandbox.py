@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -70,9 +71,6 @@ def demo(
     require_sandbox_extra()
     from millrace.sandbox.demo import JOBS, exit_status_after_demo, write_environment_with_spark_version
 
-    def exit_on_signal(number: int, _: Any) -> None:
-        raise SystemExit(128 + number)
-
     if spark is not None:
         if spark not in LINES:
             raise typer.BadParameter(f"{spark}: must be one of {', '.join(LINES)}", param_hint="--spark")
@@ -84,7 +82,7 @@ def demo(
         raise loaded.value_locations.error_of_findings(
             [Finding(("jobs",), allowed=what, value=", ".join(loaded.jobs))]
         )
-    signal.signal(signal.SIGTERM, exit_on_signal)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     console = Console()
     if not console.is_terminal:
         console = Console(width=120)  # a pipe has no width; the default would fold the tables

@@ -18,7 +18,17 @@ def connect_account(environment: Environment) -> DeployedEnvironment:
 
 def connect_sandbox_or_account(environment: Environment) -> AuditedDeployment:
     """Connect to the running sandbox of an environment, or to its account if there is none."""
+    return sandbox_or_account_with_connection(environment)[0]
+
+
+def sandbox_or_account_with_connection(
+    environment: Environment,
+) -> tuple[AuditedDeployment, DeployedEnvironment | None]:
+    """Return what :func:`connect_sandbox_or_account` does, and the connection to the account; None for the sandbox."""
     from millrace.lifecycle.audits.query_audit import deployment_on_aws
     from millrace.sandbox.operate_running_sandbox import running_sandbox_deployment
 
-    return running_sandbox_deployment(environment) or deployment_on_aws(connect_account(environment))
+    if (sandbox := running_sandbox_deployment(environment)) is not None:
+        return sandbox, None
+    aws = connect_account(environment)
+    return deployment_on_aws(aws), aws

@@ -259,11 +259,6 @@ def _measure_on_deployed_job(
     return Measurements.model_validate_json(body)
 
 
-def _result_file_name(job: str, line: str | None) -> str:
-    """Return the name of the result file; each Spark line except the default has its own, as a job may change between lines."""
-    return f"{job}.json" if line in (None, DEFAULT) else f"{job}-spark{line}.json"
-
-
 def _print_and_write_outcome_or_refuse(
     environment: Environment,
     job: str,
@@ -285,9 +280,10 @@ def _print_and_write_outcome_or_refuse(
             err=True,
         )
         raise typer.Exit(1)
-    target = out or environment.value_locations.root / "benchmarks" / _result_file_name(
-        job, outcome.result.spark_line
-    )
+    # Each Spark line except the default has its own file, as a job may change between lines.
+    line = outcome.result.spark_line
+    suffix = "" if line in (None, DEFAULT) else f"-spark{line}"
+    target = out or environment.value_locations.root / "benchmarks" / f"{job}{suffix}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     text = outcome.result.model_dump_json(indent=1)
     target.write_text(text + "\n", encoding="utf-8")

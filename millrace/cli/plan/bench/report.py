@@ -60,13 +60,9 @@ def _fit_row(query: str, fit: ModelFit) -> tuple[str, ...]:
         _interval_text(per_record, 1e6, 1),
         rate,
         missed,
-        f"{fit.batches} and {fit.warm_up} of warm-up{_excluded_runs_text(fit)}",
+        f"{fit.batches} and {fit.warm_up} of warm-up"
+        + (f"; {count(fit.left_out, 'run')} of too few left out" if fit.left_out else ""),
     )
-
-
-def _excluded_runs_text(fit: ModelFit) -> str:
-    runs = "run" if fit.left_out == 1 else "runs"
-    return f"; {fit.left_out} {runs} of too few left out" if fit.left_out else ""
 
 
 def _interval_text(estimate: EstimateWithInterval, factor: float, digits: int) -> str:

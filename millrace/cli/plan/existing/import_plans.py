@@ -185,9 +185,6 @@ def print_side_by_side(plans: Mapping[str, Plan]) -> None:
     columns = {which: sizes_by_title(each) for which, each in plans.items()}
     table = plain_table(*word_columns(""), *figure_columns(*columns))
     for key in next(iter(columns.values())):
-        table.add_row(key, *(_cell_text(each[key]) for each in columns.values()))
+        values = (each[key] for each in columns.values())
+        table.add_row(key, *(f"{v:,}" if isinstance(v, int | float) else str(v or "-") for v in values))
     print_rich(table)
-
-
-def _cell_text(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int | float) else str(value or "-")

@@ -50,8 +50,26 @@ def plan_document(
         "flow": flow_chart(checked, verdict.risks),
         "room": {
             "capacity": [*_query_capacity_bars(checked)],
-            "age": _oldest_record_bars(checked),
-            "shards": _stream_capacity_bars(checked),
+            # Oldest record of the simulation by the SLA; NaN if nothing was committed, and the verdict says so.
+            "age": [
+                _bar_item(
+                    f"{each.job}/{each.query}",
+                    each.oldest / each.sla,
+                    f"oldest {duration_text(each.oldest)} of {duration_text(each.sla)}",
+                )
+                for each in checked.played
+                if each.oldest == each.oldest
+            ],
+            "shards": [
+                _bar_item(
+                    name,
+                    share,
+                    f"of {count(sized.expected_partitions.value, stream.parts.removesuffix('s'))}",
+                )
+                for name, stream in environment.streams.items()
+                for sized in [checked.plan.streams[name]]
+                if (share := share_of_limits_at_peak(stream, sized))
+            ],
         },
     }
 
@@ -76,28 +94,6 @@ def _query_capacity_bars(checked: SimulatedPlan) -> Iterator[dict[str, Any]]:
             capacity = limit / max(trigger, fixed + limit * each)
             words = f"{format_number(demand.work.rate)} of {format_number(capacity)} records/s"
             yield _bar_item(f"{name}/{demand.query}", demand.work.rate / capacity, words)
-
-
-def _oldest_record_bars(checked: SimulatedPlan) -> list[dict[str, Any]]:
-    """Return the oldest record of the simulation as a share of the SLA."""
-    return [
-        _bar_item(
-            f"{each.job}/{each.query}",
-            each.oldest / each.sla,
-            f"oldest {duration_text(each.oldest)} of {duration_text(each.sla)}",
-        )
-        for each in checked.played
-        if each.oldest == each.oldest  # NaN if nothing was committed; the verdict says so
-    ]
-
-
-def _stream_capacity_bars(checked: SimulatedPlan) -> list[dict[str, Any]]:
-    return [
-        _bar_item(name, share, f"of {count(sized.expected_partitions.value, stream.parts.removesuffix('s'))}")
-        for name, stream in checked.environment.streams.items()
-        for sized in [checked.plan.streams[name]]
-        if (share := share_of_limits_at_peak(stream, sized))
-    ]
 
 
 def worst_record_age_seconds(environment: Environment, job: JobPlan, choice: WorkerChoice) -> float:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
-from millrace.cli.shared.verdict import Risk, also_concerned_text
+from millrace.cli.shared.verdict import Risk, Severity, also_concerned_text
 from millrace.config import Environment
 from millrace.sizing import Plan, total_cost
 from millrace.sizing.alternatives.doubtful_plan_inputs import (
@@ -60,9 +60,17 @@ class SimulatedPlan:
         self.total = total_cost(plan).value
 
     def monthly_usd_of(self, *keys: str) -> float:
-        """Return the monthly cost of jobs, streams and clusters, each once, by keys such as ``jobs.flights``."""
-        costs = self.plan.cost_items_by_key
-        return sum((sum(line.usd for line in costs[key]) for key in dict.fromkeys(keys)), 0.0)
+        """Return the monthly cost of the jobs, streams and clusters of keys such as ``jobs.flights.queries.land``, each once."""
+        costs, parts = (
+            self.plan.cost_items_by_key,
+            dict.fromkeys(".".join(key.split(".")[:2]) for key in keys),
+        )
+        return sum((sum(line.usd for line in costs[part]) for part in parts), 0.0)
+
+    def risk(self, kind: str, severity: Severity, words: str, keys: Iterable[str]) -> Risk:
+        """Return a risk with the monthly cost of what it concerns."""
+        concerns = tuple(dict.fromkeys(keys))
+        return Risk(kind, severity, words, concerns, self.monthly_usd_of(*concerns))
 
     def bill_lines(self) -> Iterator[CostItem]:
         """Return every line of the bill."""
@@ -158,17 +166,15 @@ def _risk_of_queries(
     checked: SimulatedPlan, kind: str, queries: Sequence[tuple[str, str]], words: str, *, severe: bool = False
 ) -> Risk:
     """Return a risk of several queries; ``{names}``, ``{also}`` and ``{miss}`` in the words are replaced by theirs."""
-    told = words.format(
-        names=join_names([query for _, query in queries]),
-        also=also_concerned_text([query for _, query in queries]),
-        miss="misses its SLA" if len(queries) == 1 else "miss their SLA",
-    )
-    return Risk(
+    return checked.risk(
         kind,
         "breach" if severe else "warning",
-        told,
-        tuple(f"jobs.{job}.queries.{query}" for job, query in queries),
-        checked.monthly_usd_of(*(f"jobs.{job}" for job, _ in queries)),
+        words.format(
+            names=join_names([query for _, query in queries]),
+            also=also_concerned_text([query for _, query in queries]),
+            miss="misses its SLA" if len(queries) == 1 else "miss their SLA",
+        ),
+        (f"jobs.{job}.queries.{query}" for job, query in queries),
     )
 
 
@@ -203,12 +209,11 @@ def _unpriced_sink_risks(checked: SimulatedPlan) -> Iterator[Risk]:
         }
         month = demand.work.rate * demand.average * HOURS * 3600
         for what in sorted(writes):
-            words = (
-                f"no line of the bill has the {what} of {demand.query}: up to {format_number(month)} a month"
-            )
-            key = f"jobs.{demand.job}.queries.{demand.query}"
-            yield Risk(
-                "unpriced-writes", "warning", words, (key,), checked.monthly_usd_of(f"jobs.{demand.job}")
+            yield checked.risk(
+                "unpriced-writes",
+                "warning",
+                f"no line of the bill has the {what} of {demand.query}: up to {format_number(month)} a month",
+                (f"jobs.{demand.job}.queries.{demand.query}",),
             )
 
 
@@ -225,14 +230,12 @@ def _full_stream_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     if full:
         stream = checked.environment.streams[full[0]]
         parts = count(checked.plan.streams[full[0]].expected_partitions.value, stream.parts.removesuffix("s"))
-        keys = [f"streams.{each}" for each in full]
-        yield Risk(
+        yield checked.risk(
             "full-shards",
             "warning",
             f"no room for a hot key or a busier day: {parts} of {full[0]} {percent(shares[full[0]])} full at the peak"
             + also_concerned_text(full),
-            tuple(keys),
-            checked.monthly_usd_of(*keys),
+            (f"streams.{each}" for each in full),
         )
 
 
@@ -241,14 +244,12 @@ def _cores_near_driver_limit_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     large_ones = [job for job in checked.plan.jobs.values() if job.cores.value > FULL * most]
     if large_ones:
         first = max(large_ones, key=lambda job: job.cores.value)
-        keys = [f"jobs.{job.name}" for job in large_ones]
-        yield Risk(
+        yield checked.risk(
             "driver-limit",
             "warning",
             f"one driver hands tasks to {first.cores.value:,} cores of {first.name}, of the {most:,.0f} that it is "
             "trusted with" + also_concerned_text([job.name for job in large_ones]),
-            tuple(keys),
-            checked.monthly_usd_of(*keys),
+            (f"jobs.{job.name}" for job in large_ones),
         )
 
 
@@ -256,14 +257,13 @@ def _busy_driver_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     loads = driver_load_shares(checked.demands, checked.plan.jobs)
     busy = sorted((name for name, load in loads.items() if load > BUSY), key=lambda name: -loads[name])
     if busy:
-        keys, most = [f"jobs.{name}" for name in busy], service_limits()["spark.sharing.share"]
-        words = f"fixed costs of batches take {percent(loads[busy[0]])} of the time of {busy[0]}'s driver, of {percent(most)} at most"
-        yield Risk(
+        most = service_limits()["spark.sharing.share"]
+        yield checked.risk(
             "driver-limit",
             "warning",
-            words + also_concerned_text(busy),
-            tuple(keys),
-            checked.monthly_usd_of(*keys),
+            f"fixed costs of batches take {percent(loads[busy[0]])} of the time of {busy[0]}'s driver, of {percent(most)} at most"
+            + also_concerned_text(busy),
+            (f"jobs.{name}" for name in busy),
         )
 
 
@@ -276,7 +276,7 @@ def _brokers_without_reserve_risks(checked: SimulatedPlan) -> Iterator[Risk]:
         brokers, key = cluster.brokers.value, f"clusters.{name}"
         if brokers == 1:
             words = f"cluster {name} has a single broker: its topics stop whenever AWS patches it"
-            yield Risk("broker-limit", "warning", words, (key,), checked.monthly_usd_of(key))
+            yield checked.risk("broker-limit", "warning", words, (key,))
             continue
         topics = [each for each in checked.environment.streams.values() if each.cluster_name == name]
         peak = sum(t.traffic.peak_records_per_second * t.traffic.record_size for t in topics)
@@ -293,18 +293,19 @@ def _brokers_without_reserve_risks(checked: SimulatedPlan) -> Iterator[Risk]:
                 f"with one broker of {name} down, as for each patch, the other {count(brokers - 1, 'broker')} "
                 f"must take {percent(share)} of what they can at the peak"
             )
-            yield Risk("broker-limit", "warning", words, (key,), checked.monthly_usd_of(key))
+            yield checked.risk("broker-limit", "warning", words, (key,))
 
 
 def _without_tls_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     open_ones = [n for n, each in checked.environment.kafka.items() if each.authentication.kind == "none"]
     if open_ones:
-        keys = [f"clusters.{each}" for each in open_ones if each in checked.plan.clusters]
-        words = (
-            f"records of Kafka {_singular_or_plural('cluster', open_ones)} {join_names(open_ones)} travel without TLS, and whoever reaches the "
-            "brokers reads and writes them"
+        yield checked.risk(
+            "kafka-without-tls",
+            "warning",
+            f"records of Kafka {_singular_or_plural('cluster', open_ones)} {join_names(open_ones)} travel without TLS, and whoever "
+            "reaches the brokers reads and writes them",
+            (f"clusters.{each}" for each in open_ones if each in checked.plan.clusters),
         )
-        yield Risk("kafka-without-tls", "warning", words, tuple(keys), checked.monthly_usd_of(*keys))
 
 
 def _cost_limit_risks(checked: SimulatedPlan) -> Iterator[Risk]:
@@ -319,15 +320,13 @@ def _no_peak_factor_risks(checked: SimulatedPlan) -> Iterator[Risk]:
         if "peak_factor" not in stream.traffic.model_fields_set
     ]
     if calm:
-        keys = [f"streams.{each}" for each in calm]
-        keys += [f"jobs.{demand.job}" for demand in checked.demands if set(demand.streams) & set(calm)]
-        yield Risk(
+        read_by = [demand.job for demand in checked.demands if set(demand.streams) & set(calm)]
+        yield checked.risk(
             "no-peak",
             "warning",
             f"sized for the average alone: {_singular_or_plural('stream', calm)} {join_names(calm)} "
             f"{'has' if len(calm) == 1 else 'have'} no `peak_factor`",
-            tuple(dict.fromkeys(keys)),
-            checked.monthly_usd_of(*keys),
+            (*(f"streams.{each}" for each in calm), *(f"jobs.{each}" for each in read_by)),
         )
 
 
@@ -351,9 +350,8 @@ def _unread_stream_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     read = {name for demand in checked.demands for name in demand.streams}
     idle = [name for name in checked.plan.streams if name not in read]
     if idle:
-        keys = [f"streams.{each}" for each in idle]
         words = f"no job reads {_singular_or_plural('stream', idle)} {join_names(idle)}"
-        yield Risk("unread-streams", "note", words, tuple(keys), checked.monthly_usd_of(*keys))
+        yield checked.risk("unread-streams", "note", words, (f"streams.{each}" for each in idle))
 
 
 RISKS: tuple[Callable[[SimulatedPlan], Iterator[Risk]], ...] = (

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from millrace.cli.shared.verdict import Risk, SlaState, Verdict, also_concerned_text, risks_largest_first
+from millrace.cli.shared.verdict import (
+    Risk,
+    Severity,
+    SlaState,
+    Verdict,
+    also_concerned_text,
+    risks_largest_first,
+)
 from millrace.config import Environment
 from millrace.sizing import Plan
 from millrace.sizing.cost import HOURS
@@ -133,14 +140,12 @@ def _late_query_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[
             if spell
             else query.name
         )
-        yield Risk(
+        yield _risk_of_parts(
+            results,
             "late",
             "breach",
             f"records are late: {description}{also_concerned_text([each[2].name for each in late])}",
-            tuple(
-                f"jobs.{each[1]}.queries.{each[2].name}" for each in sorted(late, key=lambda each: each[0])
-            ),
-            _monthly_usd_of_jobs(results, [each[1] for each in late]),
+            [f"{each[1]}.queries.{each[2].name}" for each in sorted(late, key=lambda each: each[0])],
         )
 
 
@@ -167,13 +172,13 @@ def _waiting_record_risks(plan: Plan, results: Mapping[str, JobResult]) -> Itera
     ]
     if old:
         age, _, query = max(old, key=lambda each: each[0])
-        yield Risk(
+        yield _risk_of_parts(
+            results,
             "silent-backlog",
             "breach",
             f"{format_number(query.waiting)} records of {query.name} wait at the end, the oldest for {duration_text(age)}: no age of a "
             f"committed record shows it{also_concerned_text([each[2].name for each in old])}",
-            tuple(f"jobs.{job}.queries.{each.name}" for _, job, each in old),
-            _monthly_usd_of_jobs(results, [job for _, job, _ in old]),
+            [f"{job}.queries.{each.name}" for _, job, each in old],
         )
 
 
@@ -188,13 +193,13 @@ def _all_executors_busy_risks(plan: Plan, results: Mapping[str, JobResult]) -> I
     used = [name for name, share in shares.items() if share > AT_MOST]
     if used:
         first = max(used, key=lambda name: shares[name])
-        yield Risk(
+        yield _risk_of_parts(
+            results,
             "all-executors",
             "warning",
             f"{first} runs all of its executors for {percent(shares[first])} of the time: a larger peak finds no more"
             f"{also_concerned_text(used)}",
-            tuple(f"jobs.{name}" for name in used),
-            _monthly_usd_of_jobs(results, used),
+            used,
         )
 
 
@@ -202,14 +207,12 @@ def _assumed_rate_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterato
     guessed = [name for name in results if plan.jobs[name].cores.assumed]
     if guessed:
         words = f"rates that nobody measured decide how fast {join_names(guessed)} {'is' if len(guessed) == 1 else 'are'}"
-        yield Risk(
-            "assumed-rates",
-            "warning",
-            words,
-            tuple(f"jobs.{each}" for each in guessed),
-            _monthly_usd_of_jobs(results, guessed),
-        )
+        yield _risk_of_parts(results, "assumed-rates", "warning", words, guessed)
 
 
-def _monthly_usd_of_jobs(results: Mapping[str, JobResult], jobs: list[str]) -> float:
-    return sum(monthly_usd(results[name]) for name in dict.fromkeys(jobs))
+def _risk_of_parts(
+    results: Mapping[str, JobResult], kind: str, severity: Severity, words: str, parts: Sequence[str]
+) -> Risk:
+    """Return a risk of jobs, or of their queries as ``JOB.queries.QUERY``, with the monthly cost of the jobs."""
+    usd = sum(monthly_usd(results[job]) for job in dict.fromkeys(each.split(".")[0] for each in parts))
+    return Risk(kind, severity, words, tuple(f"jobs.{each}" for each in parts), usd)
