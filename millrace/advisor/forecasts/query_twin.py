@@ -192,7 +192,9 @@ def twin_of_query(history: History, query: Query) -> QueryTwin | None:
     )
     samples = tuple(_batch_sample(each, partitions, cores, first_guess) for each in batches)
     trigger = query_observations.observed_trigger_seconds(batches)
-    ahead = query_observations.arrival_seconds_before_first_batch(batches, trigger)
+    # The records of the first batch arrive in a trigger, or in the usual time between two batches.
+    usual = max(INSTANT, float(np.median(np.diff([each.begun for each in batches]))))
+    ahead = trigger if trigger > 0 else usual
     ranges = query_observations.records_by_partition(batches)
     arrivals, notes = query_observations.observed_arrivals(batches, ahead)
     told = _do_records_vary(samples)

@@ -15,6 +15,7 @@ from millrace.advisor.logs.application_history_model import (
     NO_TASKS,
     Executor,
     History,
+    Query,
     SparkJob,
     Stage,
     TaskAttempts,
@@ -28,7 +29,6 @@ from millrace.advisor.logs.half_read_jobs_and_stages import (
     PendingQueryRun,
     PendingStage,
     engine_of_properties,
-    finished_query_run,
     task_array,
     tasks_ordered_by_executor,
 )
@@ -319,7 +319,20 @@ class _HistoryReader:
             if run is not None and number is not None and number in self._runs[run].batches:
                 place = of_batch[run, number]
             place.append(SparkJob(job.id, sql, tuple(job.stages), job.site))
-        queries = tuple(finished_query_run(run_id, run, of_batch) for run_id, run in self._runs.items())
+        queries = tuple(
+            Query(
+                name=run.name or run.id,
+                id=run.id,
+                run_id=run_id,
+                started=run.started,
+                failure=run.failure,
+                batches=tuple(
+                    replace(batch, jobs=tuple(of_batch.get((run_id, number), ())))
+                    for number, batch in sorted(run.batches.items())
+                ),
+            )
+            for run_id, run in self._runs.items()
+        )
         first = self._last if self._first is None else self._first
         return History(
             app_id=self._app or self._properties.get("spark.app.id", ""),

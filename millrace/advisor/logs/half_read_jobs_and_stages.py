@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from millrace.advisor.logs.application_history_model import TASK, Batch, InitialRdd, Query, SparkJob, Stage
+from millrace.advisor.logs.application_history_model import TASK, Batch, InitialRdd, Stage
 
 MOST_CORES = 100_000
 """Maximum number of task slots of an executor: no machine has more."""
@@ -71,25 +71,6 @@ def tasks_ordered_by_executor(jobs: Iterable[PendingJob]) -> Any:
     tables = [stage.tasks.table for job in jobs for stage in job.stages]
     tasks = np.concatenate([*tables, task_array(b"")])
     return tasks[np.argsort(tasks["executor"], kind="stable")]
-
-
-def finished_query_run(
-    run_id: str, run: PendingQueryRun, of_batch: Mapping[tuple[str, int], list[SparkJob]]
-) -> Query:
-    """Return a finished run of a query.
-
-    Parameters
-    ----------
-    run
-        The run, with all its batches.
-    of_batch
-        Jobs by run and batch.
-    """
-    batches = tuple(
-        replace(batch, jobs=tuple(of_batch.get((run_id, number), ())))
-        for number, batch in sorted(run.batches.items())
-    )
-    return Query(run.name or run.id, run.id, run_id, run.started, run.failure, batches)
 
 
 def engine_of_properties(properties: Mapping[str, str]) -> str:

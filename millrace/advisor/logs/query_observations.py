@@ -98,13 +98,6 @@ def observed_batch_limit(batches: Sequence[Batch], partitions: int) -> float | N
     return float(most) if hit.sum() >= 3 and most > partitions else None
 
 
-def arrival_seconds_before_first_batch(batches: Sequence[Batch], interval: float) -> float:
-    """Return the seconds before the first batch in which its records arrive: a trigger, or the usual time between two batches."""
-    if interval > 0:
-        return interval
-    return max(INSTANT, float(np.median(np.diff([each.begun for each in batches]))))
-
-
 def observed_arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals, tuple[str, ...]]:
     """Return the records by their time of arrival: what was taken and what was left at each batch's start.
 

@@ -12,9 +12,13 @@ from typing import Annotated, Any
 import typer
 
 from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
-from millrace.cli.shared.options import EnvironmentName, JobName, load_environment_with_job
+from millrace.cli.shared.options import (
+    EnvironmentName,
+    JobName,
+    load_environment_with_job,
+    parse_name_value_option,
+)
 from millrace.config import Environment, Names, find_root
-from millrace.config.document.problems import wrong_option_error
 from millrace.config.model import GlueJob
 from millrace.etl.launch.settings import (
     DeriveSettings,
@@ -83,7 +87,7 @@ def notebook(
       millrace notebook --env dev flights --bind kafka.main.bootstrap=10.0.0.7:9098
     """
     environment = load_environment_with_job(env, job)
-    document = build_notebook(environment, job, _parse_bind_options(bind or []))
+    document = build_notebook(environment, job, parse_name_value_option("--bind", bind, "NAME=VALUE"))
     target = output or Path(f"{job}-{environment.name}.ipynb")
     with reporting_write_errors_as_wrong_option("--output", target):
         target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -274,16 +278,6 @@ def _schema_file_without_comments(path: str) -> str:
     text = (find_root() / path).read_text(encoding="utf-8")
     lines = (line.split("--")[0].strip() for line in text.splitlines())
     return "\n".join(line for line in lines if line)
-
-
-def _parse_bind_options(texts: list[str]) -> dict[str, str]:
-    binds = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator or not name or not value:
-            raise wrong_option_error("--bind", text, "NAME=VALUE")
-        binds[name] = value
-    return binds
 
 
 def _markdown_cell(text: str) -> dict[str, Any]:

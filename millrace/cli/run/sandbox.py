@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.run import traffic
-from millrace.cli.shared.console import print_next_step
+from millrace.cli.shared.console import print_rich
 from millrace.cli.shared.options import EnvironmentName, load_environment_with_job
 from millrace.completion import complete_environment_names, complete_job_names
 from millrace.config import Environment, load
@@ -186,9 +187,9 @@ def run_here(
         )
     if any(landed.is_wrong for landed in tables.values()):
         raise typer.Exit(1)
-    print_next_step(
-        f"millrace plan --env {env}; reshards, replays and more kills: millrace verify --env {env} --sandbox --yes"
-    )
+    if sys.stdout.isatty():  # scripts do not need it
+        after = f"millrace plan --env {env}; reshards, replays and more kills: millrace verify --env {env} --sandbox --yes"
+        print_rich(f"[dim]next:[/dim] {escape(after)}")
 
 
 def _streams_with_feeds(

@@ -363,12 +363,9 @@ def _print_first_records(feed: TrafficFeed, count: int, *, as_json: bool) -> Non
         except UnicodeDecodeError:
             shown = {"payload_hex": event.payload.hex()}
         line = {"key": event.key.decode(), "dirt": event.dirt, **shown}
-        typer.echo(json.dumps(line, ensure_ascii=False) if as_json else _first_record_text(line))
-
-
-def _first_record_text(line: dict[str, Any]) -> str:
-    dirt = f" ({line['dirt']})" if line["dirt"] else ""
-    return f"{line['key']}{dirt}\t{line.get('payload', line.get('payload_hex'))}"
+        dirt = f" ({event.dirt})" if event.dirt else ""
+        [payload] = shown.values()
+        typer.echo(json.dumps(line, ensure_ascii=False) if as_json else f"{line['key']}{dirt}\t{payload}")
 
 
 def _traffic_sentence(outcome: dict[str, Any]) -> str:

@@ -141,12 +141,6 @@ def print_table_with_trailing_texts(
                 print_rich(Padding(f"{name}: {text}" if name else text, (0, 0, 0, 4)), stream=stream)
 
 
-def print_next_step(text: str) -> None:
-    """Print the next step if standard output is a terminal; scripts do not need it."""
-    if sys.stdout.isatty():
-        print_rich(f"[dim]next:[/dim] {escape(text)}")
-
-
 def print_problems(error: ConfigurationError) -> None:
     """Print every problem on standard error: in a terminal a block for each, in a pipe a line."""
     if not sys.stderr.isatty():

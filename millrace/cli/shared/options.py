@@ -170,6 +170,30 @@ def parse_duration_option(option: str, value: str) -> timedelta:
         raise wrong_option_error(option, value, str(error)) from error
 
 
+def parse_name_value_option(
+    option: str, texts: Sequence[str] | None, allowed: str, *, may_be_empty: bool = False
+) -> dict[str, str]:
+    """Return the values of a repeatable option ``NAME=VALUE`` by their names.
+
+    Parameters
+    ----------
+    allowed
+        Message for a text of another form.
+    may_be_empty
+        Whether a value may be empty.
+
+    Raises
+    ------
+    ConfigurationError
+        A text has another form.
+    """
+    pairs = [each.partition("=") for each in texts or ()]
+    for name, equals, value in pairs:
+        if not (name and equals and (value or may_be_empty)):
+            raise wrong_option_error(option, f"{name}{equals}{value}", allowed)
+    return {name: value for name, _, value in pairs}
+
+
 def wrong_argument_error(
     environment: Environment, key: str, value: str, allowed: str, hint: str | None = None
 ) -> ConfigurationError:

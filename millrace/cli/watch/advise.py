@@ -315,7 +315,15 @@ def _print_advice(advice: Advice, log: str) -> None:
             *word_columns("finding", "query"), *figure_columns("gain", "from", "to", "a month"), "of"
         )
         for each in advice.findings:
-            table.add_row(*map(Text, _finding_row(each)))
+            effect, dollars = each.effect, each.dollars_a_month
+            cells = (
+                each.kind,
+                each.query or "all",
+                *(f"{value:,.2f} {effect.unit}" for value in (effect.likely, effect.low, effect.high)),
+                "" if dollars is None else f"${dollars:,.2f}",
+                effect.what,
+            )
+            table.add_row(*map(Text, cells))
         print_rich(table)
         for number, each in enumerate(advice.findings, 1):
             print_rich(*_finding_lines(number, each))
@@ -323,17 +331,6 @@ def _print_advice(advice: Advice, log: str) -> None:
         print_rich("no change is recommended")
     for note in advice.notes:
         print_rich(Text(f"note: {note}"))
-
-
-def _finding_row(finding: Finding) -> Iterable[str]:
-    effect, dollars = finding.effect, finding.dollars_a_month
-    return (
-        finding.kind,
-        finding.query or "all",
-        *(f"{value:,.2f} {effect.unit}" for value in (effect.likely, effect.low, effect.high)),
-        "" if dollars is None else f"${dollars:,.2f}",
-        effect.what,
-    )
 
 
 def _finding_lines(number: int, finding: Finding) -> Iterable[Text]:

@@ -16,7 +16,7 @@ from millrace.cli.plan import prices
 from millrace.cli.plan.policies import policy_documents
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import open_progress_display, print_rich
-from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
+from millrace.cli.shared.expected_failures import FAILED, reporting_write_errors_as_wrong_option
 from millrace.config.model import Environment
 from millrace.etl import __version__
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from millrace.verify.account.check_claims import ClaimAnswer
     from millrace.verify.account.check_input_and_answer import ClaimContext
     from millrace.verify.environment_copy import VerificationCopy
-
-REFUTED = 1
 
 
 def exit_status_after_claims_check(environment: Environment, report: Path | None, *, as_json: bool) -> int:
@@ -53,7 +51,7 @@ def exit_status_after_claims_check(environment: Environment, report: Path | None
             shown.add_row(each.id, each.verdict, each.why)
         print_rich(Text(verdict_counts_text(answers)), shown)
     write_claims_report(answers, environment, report)
-    return REFUTED if any(each.verdict == "refuted" for each in answers) else 0
+    return FAILED if any(each.verdict == "refuted" for each in answers) else 0
 
 
 def check_claims_of_copy(

@@ -16,7 +16,7 @@ import typer
 from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import open_progress_display
-from millrace.cli.shared.expected_failures import confirm_or_exit
+from millrace.cli.shared.expected_failures import FAILED, confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.watch import verify_claims, verify_report
 from millrace.config import find_root, load
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from millrace.verify.removals.removal import RemovalResult
     from millrace.verify.removals.removal_scope import VerificationScope
     from millrace.verify.verification_outcome import VerificationOutcome
-
-NOT_EXACT = 1
 
 _MOST_RECORDS, _MOST_PER_SECOND = 1_000_000, 1000
 """Limit of records per second: one stream's two shards take 2,000, and the copy is a small one."""
@@ -154,7 +152,7 @@ def verify(
     except KeyboardInterrupt:
         way = "" if in_sandbox else f"; to remove what is left, run: {_cleanup_command(environment)}"
         typer.echo(f"millrace verify: interrupted{way}", err=True)
-        raise typer.Exit(NOT_EXACT) from None
+        raise typer.Exit(FAILED) from None
     raise typer.Exit(status)
 
 
@@ -241,7 +239,7 @@ def _exit_status_after_verification(
         if outcome.claims:
             verify_claims.write_claims_report(outcome.claims, environment, report)
         _print_outcome(outcome, None if in_sandbox else _cleanup_command(environment), as_json=as_json)
-        return 0 if outcome.exact else NOT_EXACT
+        return 0 if outcome.exact else FAILED
     finally:
         # Remaining resources are found by their tags; nothing needs the file.
         copy.file.unlink(missing_ok=True)
@@ -315,7 +313,7 @@ def _exit_status_after_removal(environment: Environment, *, yes: bool, as_json: 
         typer.echo(f"{name}: {text}", err=as_json)
     for removed in done.values():
         _print_cleanup_instructions(removed.remains, _cleanup_command(environment))
-    return NOT_EXACT if any(removed.remains for removed in done.values()) else 0
+    return FAILED if any(removed.remains for removed in done.values()) else 0
 
 
 def _remove_verification(

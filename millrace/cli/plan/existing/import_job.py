@@ -228,11 +228,41 @@ def import_command(
     target.write_text(f"{import_comment(source)}\n{comments}{text}", encoding="utf-8")
     if refused is not None:
         raise refused
+    transforms = None if written is None else str(written.relative_to(root))
+    _print_import_and_exit_if_open(
+        shown,
+        {"transforms": transforms, "environment": load_yaml_times_as_text(text)},
+        [f"wrote {each}" for each in (shown, transforms) if each is not None],
+        notes,
+        open_ones,
+        plans,
+        steps,
+        as_json=as_json,
+    )
+
+
+def _print_import_and_exit_if_open(
+    file: str,
+    result: Mapping[str, Any],
+    lines: Sequence[str],
+    notes: Sequence[str],
+    open_ones: Mapping[str, str],
+    plans: Mapping[str, Plan],
+    steps: Sequence[str],
+    *,
+    as_json: bool,
+) -> None:
+    """Print what an import wrote, and say what is open, with exit status 1.
+
+    Parameters
+    ----------
+    result, lines
+        What it wrote, for scripts and for people.
+    """
     if as_json:
         document = {
-            "file": shown,
-            "transforms": None if written is None else str(written.relative_to(root)),
-            "environment": load_yaml_times_as_text(text),
+            "file": file,
+            **result,
             "notes": notes,
             "open": open_ones,
             "plan": {which: sizes_by_title(each) for which, each in plans.items()},
@@ -240,31 +270,15 @@ def import_command(
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        typer.echo(f"wrote {shown}")
-        if written is not None:
-            typer.echo(f"wrote {written.relative_to(root)}")
-        _print_notes_plans_and_steps(notes, plans, steps)
-    _exit_if_undecided(open_ones, shown)
-
-
-def _exit_if_undecided(open_ones: Mapping[str, str], file: str) -> None:
-    """Say what is open, with exit status 1."""
+        typer.echo("\n".join((*lines, *(f"note: {each}" for each in notes))))
+        if plans:
+            print_side_by_side(plans)
+        numbered = (f"{number}. {step}" for number, step in enumerate(steps, 1))
+        typer.echo("\n".join(("\nsteps of the cut-over:", *numbered)))
     for path, value in open_ones.items():
         typer.echo(f"{file}: {path}: {value}", err=True)
     if open_ones:
         raise typer.Exit(1)
-
-
-def _print_notes_plans_and_steps(
-    notes: Sequence[str], plans: Mapping[str, Plan], steps: Sequence[str]
-) -> None:
-    for each in notes:
-        typer.echo(f"note: {each}")
-    if plans:
-        print_side_by_side(plans)
-    typer.echo("\nsteps of the cut-over:")
-    for number, step in enumerate(steps, 1):
-        typer.echo(f"{number}. {step}")
 
 
 def _text_of_earlier_import(target: Path, source: str, name: str, root: Path) -> str | None:
@@ -319,29 +333,25 @@ def _update_earlier_import_file(
         plan_of_environment_text(target.stem, text, root)
     values = {dotted_path(path): value for path, value in filled.items()}
     target.write_bytes(text.encode())
-    if as_json:
-        document = {
-            "file": file,
-            "begins": {
-                "query": ".".join(begins.path),
-                "key": begins.key,
-                "before": begins.before,
-                "after": begins.after,
-            },
+    query = ".".join(begins.path)
+    before = "nothing" if begins.before is None else begins.before
+    changes = [*values.items(), (f"{query}.{begins.key}", f"{before} → {begins.after}")]
+    _print_import_and_exit_if_open(
+        file,
+        {
+            "begins": {"query": query, "key": begins.key, "before": begins.before, "after": begins.after},
             "filled": values,
-            "notes": notes,
-            "open": open_ones,
-            "plan": {which: sizes_by_title(each) for which, each in plans.items()},
-            "cut_over": steps,
-        }
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
-    else:
-        before = "nothing" if begins.before is None else begins.before
-        changes = [f"{path}: {value}" for path, value in values.items()]
-        changes.append(f"{'.'.join(begins.path)}.{begins.key}: {before} → {begins.after}")
-        typer.echo(f"{file}: {'; '.join(changes)}{'' if fits else '; nothing else was changed'}")
-        _print_notes_plans_and_steps(notes, plans, steps)
-    _exit_if_undecided(open_ones, file)
+        },
+        [
+            f"{file}: {'; '.join(f'{path}: {value}' for path, value in changes)}"
+            f"{'' if fits else '; nothing else was changed'}"
+        ],
+        notes,
+        open_ones,
+        plans,
+        steps,
+        as_json=as_json,
+    )
 
 
 def _iso_start_or_default(start: str | None) -> str:

@@ -24,7 +24,7 @@ from millrace.cli.plan.existing.import_plans import environment_yaml, text_and_p
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
-from millrace.cli.shared.options import AsJson, HtmlPage
+from millrace.cli.shared.options import AsJson, HtmlPage, parse_name_value_option
 from millrace.config import ConfigurationError
 from millrace.config.document.placeholders_left_by_import import question_of_placeholder
 from millrace.config.document.problems import wrong_option_error
@@ -94,7 +94,7 @@ def scan(
       millrace scan --days 7 --no-logs --json
     """
     check_page_is_writable(html)
-    tags = _parse_tags(tag or ())
+    tags = parse_name_value_option("--tag", tag, "KEY=VALUE, such as team=payments", may_be_empty=True)
     region, client = _region_and_client_factory(region)
     from millrace.advisor.existing.account_scan import UsageWindow
 
@@ -120,14 +120,6 @@ def scan(
         typer.echo(f"wrote {html}", err=as_json)
     if refused == len(_SERVICES):
         raise typer.Exit(FAILED)
-
-
-def _parse_tags(texts: Sequence[str]) -> dict[str, str]:
-    pairs = [each.partition("=") for each in texts]
-    for key, equals, value in pairs:
-        if not (key and equals):
-            raise wrong_option_error("--tag", f"{key}{equals}{value}", "KEY=VALUE, such as team=payments")
-    return {key: value for key, _, value in pairs}
 
 
 def _region_and_client_factory(region: str | None) -> tuple[str, Callable[[str], Any]]:
