@@ -48,12 +48,12 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
     # Queries of one application share its cores: each is judged by the cores of all, after the changes of all.
     needed = max(map(capacity.cores_to_keep_up, views), default=0)
     findings = [each for view in views for each in capacity.capacity_findings(view, needed)]
-    cores = advised_cores(views, needed, findings)
+    cores, idle = advised_cores(views, needed, findings)
     for view in views:
         findings += chain(
             overhead.overhead_findings(view),
-            tasks.task_findings(view, cores.number),
-            reads_and_writes.read_and_write_findings(view, cores.number),
+            tasks.task_findings(view, cores),
+            reads_and_writes.read_and_write_findings(view, cores),
             state_growth_and_failures.state_findings(view),
         )
         if (other := overhead.engine_without_batches_advice(view)) is not None:
@@ -63,7 +63,7 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
                 f"{view.query.name} has {len(view.settled_batches)} settled batches with records: its durations are judged "
                 f"from {LEAST} on"
             )
-    findings += [] if cores.idle is None else [cores.idle]
+    findings += [] if idle is None else [idle]
     counted = sum(each.counted for each in history.executors)
     said = (
         (not views, "the log has no streaming query"),

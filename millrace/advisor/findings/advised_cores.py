@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,37 +18,29 @@ USUAL = 0.9
 """Share of the batches that fewer cores must carry in time: the busiest tenth may take longer."""
 
 
-@dataclass(frozen=True)
-class AdvisedCores:
-    """Cores of an application after all changes, which all its findings count with.
+def advised_cores(
+    views: tuple[QueryView, ...], needed: int, findings: Sequence[Finding]
+) -> tuple[int, Finding | None]:
+    """Return the cores that the application has after all changes, and the finding that takes some; ``None`` where none is idle.
 
-    Attributes
+    Parameters
     ----------
-    number
-        Task slots of all executors.
-    idle
-        The finding that takes some; ``None`` where none is idle.
+    findings
+        Those about capacity, whose changes are counted.
     """
-
-    number: int
-    idle: Finding | None = None
-
-
-def advised_cores(views: tuple[QueryView, ...], needed: int, findings: Sequence[Finding]) -> AdvisedCores:
-    """Return the cores that the application has after the changes of the findings about capacity."""
     if not views:
-        return AdvisedCores(0)
+        return 0, None
     history = views[0].history
     if not any(each.kind in ("at-capacity", "silent-backlog") for each in findings):
         return _cores_without_idle(views)
     # The other change of a query that falls behind takes some of its cores: they are judged once it keeps up.
     more = views[0].subject.changes_for(None, history, "cores", history.cores, needed)
     added = any(each.best_change and replace(each.best_change, also=()) in more for each in findings)
-    return AdvisedCores(needed if added else history.cores)
+    return needed if added else history.cores, None
 
 
-def _cores_without_idle(views: tuple[QueryView, ...]) -> AdvisedCores:
-    """Return the cores without those of executors that the application never needs.
+def _cores_without_idle(views: tuple[QueryView, ...]) -> tuple[int, Finding | None]:
+    """Return the cores without those of executors that the application never needs, and the finding on these.
 
     Only where there are several: a single one cannot be removed.
     """
@@ -56,7 +48,7 @@ def _cores_without_idle(views: tuple[QueryView, ...]) -> AdvisedCores:
     cores, one = history.cores, history.smallest_executor_cores
     judged = [each for each in views if each.has_enough_batches]
     if cores < 2 * max(one, 1) or {each.query.id for each in judged} < {each.query.id for each in views}:
-        return AdvisedCores(cores)
+        return cores, None
     needs = [(view, _at_busiest_tenth(_cores_by_batch(view))) for view in judged]
     others = _at_busiest_tenth(_cores_of_other_jobs(judged))
     # Runs of one query follow each other: only what runs at the same time needs its cores at the same time.
@@ -70,14 +62,14 @@ def _cores_without_idle(views: tuple[QueryView, ...]) -> AdvisedCores:
         keep += one
     changes = subject.changes_for(None, history, "cores", cores, keep)
     if keep > cores - one or keep > cores * 0.7 or not changes:
-        return AdvisedCores(cores)
+        return cores, None
     month = subject.dollars_month
     used = Estimate(*(sum(getattr(each, end) for each in busiest) for end in ("value", "low", "high")))
     evidence = (Evidence("cores", cores, "cores"), figure_evidence("needed for the latency", used, "cores"))
     words = f"{cores} cores run what {used.value:.1f} would carry in time: {cores - keep} are not needed."
     effect = Effect("batch duration", "s", 0.0, 0.0, 0.0)
     dollars = None if month is None else month * (cores - keep) / (cores + one)  # the driver stays
-    return AdvisedCores(keep, Finding("idle-cores", None, words, evidence, (), changes, effect, dollars))
+    return keep, Finding("idle-cores", None, words, evidence, (), changes, effect, dollars)
 
 
 def _runs_at_start_of(other: QueryView, view: QueryView) -> bool:

@@ -22,7 +22,14 @@ FORGOTTEN = 0.5
 def state_findings(view: QueryView) -> Iterator[Finding]:
     """Yield the findings about a query's state, and about its failure."""
     if view.query.failure is not None:
-        yield _failed_query_finding(view)
+        yield view.make_finding(
+            "failed-query",
+            words=f"{view.query.name} ended with an error: {view.query.failure}",
+            evidence=tuple(Evidence("last batch that was done", each.id) for each in view.query.batches[-1:]),
+            changes=view.subject.code_changes(f"query {view.query.name}", "what failed", "no such error"),
+            saved=Estimate(0.0, 0.0, 0.0),
+            batches=(),
+        )
     if view.has_enough_batches:
         operators = {len(batch.state) for batch in view.settled_batches}
         if len(operators) == 1:
@@ -65,15 +72,4 @@ def _growing_state_finding(view: QueryView, place: int) -> Iterator[Finding]:
         saved=Estimate(likely, low, high if np.isfinite(high) else likely).times(a_day.value),
         batches=(each.id for each in half),
         what="batch duration after a day",
-    )
-
-
-def _failed_query_finding(view: QueryView) -> Finding:
-    return view.make_finding(
-        "failed-query",
-        words=f"{view.query.name} ended with an error: {view.query.failure}",
-        evidence=tuple(Evidence("last batch that was done", each.id) for each in view.query.batches[-1:]),
-        changes=view.subject.code_changes(f"query {view.query.name}", "what failed", "no such error"),
-        saved=Estimate(0.0, 0.0, 0.0),
-        batches=(),
     )

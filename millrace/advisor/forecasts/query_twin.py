@@ -147,7 +147,9 @@ class QueryTwin:
             task = sums[3] / sums[0]
             wave, per_record = float(fixed * task), float((1 - fixed) * task * sums[0] / sums[1])
         passes = float(np.mean([each.passes for each in samples]))
-        rest = np.array([each.seconds_of_other_stages(cores) for each in samples])
+        rest = np.array(
+            [math.fsum(makespan_of_list_scheduling(n, cores) for n in each.others) for each in samples]
+        )
         records = np.array([each.records for each in samples])
         behind = _fit_fixed_and_per_record(_least_squares_sums(records, rest, np.maximum(rest, INSTANT)))
         return BatchDurationModel(overhead, spread, wave * passes, per_record * passes, behind)
@@ -171,9 +173,6 @@ class _BatchSample:
     sums: Floats
     passes: int
     others: tuple[Floats, ...]
-
-    def seconds_of_other_stages(self, cores: int) -> float:
-        return math.fsum(makespan_of_list_scheduling(each, cores) for each in self.others)
 
 
 def twin_of_query(history: History, query: Query) -> QueryTwin | None:

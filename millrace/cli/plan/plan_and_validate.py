@@ -243,17 +243,15 @@ def _print_plan_diff(
     with_templates: bool,
 ) -> None:
     root = environment.value_locations.root
-    before = plan_diff.version_to_compare(reference, env, root, with_templates=with_templates)
-    keys = (
-        []
-        if before.keys is None
-        else plan_diff.changed_keys(before.keys, plan_diff.values_by_key(environment))
+    before, values, templates = plan_diff.version_to_compare(
+        reference, env, root, with_templates=with_templates
     )
-    changed = differences(before.plan, json.loads(json.dumps(plan_as_plain_data(sized))))
+    keys = [] if values is None else plan_diff.changed_keys(values, plan_diff.values_by_key(environment))
+    changed = differences(before, json.loads(json.dumps(plan_as_plain_data(sized))))
     changes = (
         None
-        if before.templates is None
-        else permission_diff_between_versions.template_change_lines(environment, before.templates, root)
+        if templates is None
+        else permission_diff_between_versions.template_change_lines(environment, templates, root)
     )
     if as_json:
         typer.echo(json.dumps(plan_diff.diff_document(changed, keys, changes), indent=2, ensure_ascii=False))
@@ -313,7 +311,7 @@ def validate_command(
     inherited = [] if tree is None else describe_inherited_accounts_and_hosts(tree)
     advice = list(advice_on_schemas(environment, find_root()))
     if as_json:
-        columns = {
+        document = {
             "valid": True,
             "environment": environment.name,
             "project": environment.project,
@@ -326,7 +324,7 @@ def validate_command(
             "advice": advice,
             "unchecked": unchecked,
         }
-        typer.echo(json.dumps(columns, ensure_ascii=False))
+        typer.echo(json.dumps(document, ensure_ascii=False))
         return
     streams, jobs = (
         count(len(each), name) for each, name in ((environment.streams, "stream"), (environment.jobs, "job"))

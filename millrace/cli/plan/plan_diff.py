@@ -51,23 +51,10 @@ class KeyChange:
         return f"{self.key}: {before} → {after}{' (security)' if self.guards else ''}"
 
 
-@dataclass(frozen=True)
-class ComparedVersion:
-    """A version of the project.
-
-    Attributes
-    ----------
-    plan
-        As ``millrace plan --json`` prints it.
-    keys
-        Values of its environment by key; None for a file, which holds the plan alone.
-    templates
-        Its templates, if they were asked for.
-    """
-
-    plan: Mapping[str, Any]
-    keys: Mapping[str, str] | None = None
-    templates: Templates | None = None
+ComparedVersion = tuple[Mapping[str, Any], Mapping[str, str] | None, Templates | None]
+"""A version's plan, as ``millrace plan --json`` prints it; values of its environment by key, None for a file, which holds the plan
+alone; and its templates, if they were asked for.
+"""
 
 
 def version_to_compare(reference: str, env: str, root: Path, *, with_templates: bool) -> ComparedVersion:
@@ -94,7 +81,7 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
                 reference,
                 "a commit, branch or tag, because --templates cannot compare with a file",
             )
-        return ComparedVersion(_read_plan_document(Path(reference)))
+        return _read_plan_document(Path(reference)), None, None
 
     with tempfile.TemporaryDirectory() as folder:
         _extract_commit(reference, root, Path(folder))
@@ -115,7 +102,7 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
 def _planned_version(environment: Environment, root: Path, *, with_templates: bool) -> ComparedVersion:
     document = json.loads(json.dumps(plan_as_plain_data(plan(environment))))
     templates = synthesize_templates(environment, root) if with_templates else None
-    return ComparedVersion(document, values_by_key(environment), templates)
+    return document, values_by_key(environment), templates
 
 
 def values_by_key(environment: Environment) -> dict[str, str]:

@@ -61,21 +61,27 @@ def split(
     from millrace.lifecycle.audits.kafka import TopicReader
 
     environment = load_environment_with_job(env, job)
-    name, stream = _query_name_and_stream_to_split(environment, job, query)
-    topic_settings = environment.streams[stream]
-    assert isinstance(topic_settings, KafkaTopic), f"{stream} was taken for a topic"
+    known = {
+        name: (each.source, topic)
+        for name, each in environment.jobs[job].queries.items()
+        if isinstance(each, LandQuery)
+        and isinstance(topic := environment.streams[each.source], KafkaTopic)
+        and topic.pattern is None
+    }
+    name = choose_query_name(environment, job, query, list(known), "a job with a land query on a topic")
+    stream, topic_settings = known[name]
     end = datetime.now(UTC)
     begin = end - timedelta(minutes=minutes)
-    topic = Names(environment, environment.account or "").stream(stream)
+    topic_name = Names(environment, environment.account or "").stream(stream)
     records = count_records_by_partition(
-        TopicReader(topic, _kafka_connection_settings(environment, topic_settings.cluster)), begin, end
+        TopicReader(topic_name, _kafka_connection_settings(environment, topic_settings.cluster)), begin, end
     )
     if jobs > len(records):
-        allowed = f"2 to {len(records)}: topic {topic} has {len(records)} partitions"
+        allowed = f"2 to {len(records)}: topic {topic_name} has {len(records)} partitions"
         raise environment.value_locations.error_of_findings(
             [Finding(("jobs", job), value=f"--jobs {jobs}", allowed=allowed)]
         )
-    result = TopicSplit(job, name, stream, topic, begin, end, records, balance_partitions(records, jobs))
+    result = TopicSplit(job, name, stream, topic_name, begin, end, records, balance_partitions(records, jobs))
     if as_json:
         document = dataclasses.asdict(result) | {
             "jobs": dict(zip(result.job_names, result.lists, strict=True))
@@ -103,19 +109,6 @@ def _kafka_connection_settings(environment: Environment, cluster: str) -> Settin
         names = Names(environment, environment.account or "")
         return cluster_connection_settings(names, cluster, lambda service: service)
     return connect_sandbox_or_account(environment).kafka(cluster)
-
-
-def _query_name_and_stream_to_split(environment: Environment, job: str, query: str | None) -> tuple[str, str]:
-    """Return name and stream of the land query to split."""
-    known = {
-        name: each.source
-        for name, each in environment.jobs[job].queries.items()
-        if isinstance(each, LandQuery)
-        and isinstance(stream := environment.streams[each.source], KafkaTopic)
-        and stream.pattern is None
-    }
-    name = choose_query_name(environment, job, query, list(known), "a job with a land query on a topic")
-    return name, known[name]
 
 
 def _split_summary_text(result: TopicSplit) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -80,11 +80,20 @@ def show(
         checkpoints = _job_checkpoints(environment, job)
         contents, holder = [checkpoints.read_contents(name) for name in names], checkpoints.current_writer()
     if as_json:
-        typer.echo(
-            json.dumps(
-                {"held_by": holder, "queries": [_checkpoint_document(each) for each in contents]}, indent=2
-            )
-        )
+        queries = [
+            {
+                "query": each.query,
+                "planned": each.planned,
+                "committed": each.committed,
+                "committed_at": None if each.committed_at is None else each.committed_at.isoformat(),
+                "positions": list(each.positions),
+                "manifest": each.manifest,
+                "begins_at": each.start,
+                "damaged": list(each.damaged),
+            }
+            for each in contents
+        ]
+        typer.echo(json.dumps({"held_by": holder, "queries": queries}, indent=2))
         return
     typer.echo(
         f"{job}: {'no job writes its checkpoints now' if holder is None else f'its checkpoints are written now by {holder}'}"
@@ -264,20 +273,6 @@ def _start_and_reread_lines(
             f"  {source.source}: about {source.records:,} records ({size:,.2f} GiB) are read again (from the traffic in the "
             f"environment file){'' if source.kept else '; RECORDS OLDER THAN ITS RETENTION ARE LOST'}"
         )
-
-
-def _checkpoint_document(contents: CheckpointContents) -> dict[str, Any]:
-    at = None if contents.committed_at is None else contents.committed_at.isoformat()
-    return {
-        "query": contents.query,
-        "planned": contents.planned,
-        "committed": contents.committed,
-        "committed_at": at,
-        "positions": list(contents.positions),
-        "manifest": contents.manifest,
-        "begins_at": contents.start,
-        "damaged": list(contents.damaged),
-    }
 
 
 def _position_lines(contents: CheckpointContents) -> Iterator[str]:

@@ -70,7 +70,18 @@ def replay(
     from millrace.sandbox import operate_running_sandbox
 
     environment = load_environment_with_job(env, job)
-    name = _query_name_to_replay(environment, job, query)
+    queries = environment.jobs[job].queries
+    name = choose_query_name(
+        environment,
+        job,
+        query,
+        [name for name, q in queries.items() if isinstance(q, SourceQueryBase)],
+        "a job with dead letters",
+        by_name=[
+            name for name, q in queries.items() if isinstance(q, DeriveQuery) and q.dead_letters is not None
+        ],
+        listed="one with dead letters, by --query: {}",
+    )
     if operate_running_sandbox.running_sandbox_deployment(environment) is None:
         outcome = _replay_on_aws(environment, job, name, identity or (), corrected, yes=yes)
     else:
@@ -140,24 +151,6 @@ def _payloads_uploaded_during_run(
             typer.echo(
                 f"millrace replay: the file with the corrected payloads was not deleted: {error}", err=True
             )
-
-
-def _query_name_to_replay(environment: Environment, job: str, query: str | None) -> str:
-    """Return the query with the dead letters; by default, the only one that reads a source."""
-    queries = environment.jobs[job].queries
-    reading = [name for name, q in queries.items() if isinstance(q, SourceQueryBase)]
-    refusing = [
-        name for name, q in queries.items() if isinstance(q, DeriveQuery) and q.dead_letters is not None
-    ]
-    return choose_query_name(
-        environment,
-        job,
-        query,
-        reading,
-        "a job with dead letters",
-        by_name=refusing,
-        listed="one with dead letters, by --query: {}",
-    )
 
 
 def _replay_sentence(outcome: dict[str, Any]) -> str:

@@ -14,7 +14,6 @@ import typer
 from millrace.benchmark.measurements import Measurements
 from millrace.benchmark.run_schedule import log_spaced_limits, schedule_document, schedule_runs
 from millrace.cli.extras import require_sandbox_extra
-from millrace.cli.plan.bench import sandbox as bench_sandbox
 from millrace.cli.plan.bench.report import benchmark_page, summary_tables
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import print_rich
@@ -136,7 +135,9 @@ def bench(
         raise typer.BadParameter(f"--largest {largest} must be more than --smallest {smallest}")
     check_page_is_writable(html)
     environment = load_environment_with_job(env, job)
-    reading, reader = _name_and_query_to_measure(environment, job, query)
+    known = {n: q for n, q in environment.jobs[job].queries.items() if isinstance(q, OneStreamQueryBase)}
+    reading = choose_query_name(environment, job, query, list(known), "a job with a land or direct query")
+    reader = known[reading]
     runs = schedule_runs(
         log_spaced_limits(smallest, largest, levels),
         counts,
@@ -145,6 +146,8 @@ def bench(
         seed=seed,
     )
     if on == "sandbox":
+        from millrace.cli.plan.bench import sandbox as bench_sandbox
+
         subject, payloads = bench_sandbox.benchmark_job_and_payloads(
             environment, job, reading, reader, sample, reference or [], seed
         )
@@ -180,15 +183,6 @@ def _parse_counts(option: str, text: str) -> tuple[int, ...]:
             f"{option} {text}: must be whole numbers, 1 or more, separated by commas, such as 1,2,4"
         )
     return counts
-
-
-def _name_and_query_to_measure(
-    environment: Environment, job: str, chosen: str | None
-) -> tuple[str, OneStreamQueryBase]:
-    """Return the query that reads a stream and can be measured, by its name."""
-    known = {n: q for n, q in environment.jobs[job].queries.items() if isinstance(q, OneStreamQueryBase)}
-    name = choose_query_name(environment, job, chosen, list(known), "a job with a land or direct query")
-    return name, known[name]
 
 
 def _worker_type_and_processor(

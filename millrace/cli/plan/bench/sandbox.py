@@ -6,20 +6,31 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
+from pyarrow import csv, parquet
 
 from millrace.benchmark.measurements import Measurements
+from millrace.benchmark.rerun_disturbed_settings import (
+    disturbances_of_all_queries,
+    replace_disturbed_settings,
+    schedule_disturbed_runs_again,
+)
 from millrace.config import Environment, Names
 from millrace.config.queries import OneStreamQueryBase
 from millrace.config.sinks import KINDS
 from millrace.etl.launch.erase_request_and_benchmark_schedule import BenchmarkRun
 from millrace.lifecycle.changes.compare_with_deployed import launch_document_in_assembly
-from millrace.sandbox.programs import cdk
-
-if TYPE_CHECKING:
-    from millrace.sandbox.benchmark import BenchmarkJob
+from millrace.sandbox import benchmark
+from millrace.sandbox import payloads as making
+from millrace.sandbox.benchmark import BenchmarkJob
+from millrace.sandbox.payloads import records_from_nycflights
+from millrace.sandbox.programs import cdk, kafka_broker
+from millrace.sandbox.programs.child_processes import RUN, locked_sandbox_without_left_programs
+from millrace.sandbox.programs.localstack import ACCOUNT
+from millrace.sandbox.records.traffic import TrafficFeed, TrafficShape
+from millrace.sandbox.schemas.traffic_values import RecordGenerator, SampledRecords, read_sample_file
 
 _PAYLOADS = 20_000
 """Number of different records; the topic repeats them."""
@@ -35,13 +46,6 @@ def benchmark_job_and_payloads(
     seed: int,
 ) -> tuple[BenchmarkJob, list[bytes]]:
     """Return the queries to measure in the sandbox, and the records that they read."""
-    from millrace.sandbox import payloads as making
-    from millrace.sandbox.benchmark import BenchmarkJob
-    from millrace.sandbox.programs.child_processes import RUN
-    from millrace.sandbox.programs.localstack import ACCOUNT
-    from millrace.sandbox.records.traffic import TrafficFeed, TrafficShape
-    from millrace.sandbox.schemas.traffic_values import RecordGenerator, SampledRecords, read_sample_file
-
     choose = random.Random(seed)
     payloads = making.payload_writers_of_query(query, environment.value_locations.root)
     values = (
@@ -94,10 +98,6 @@ def _parse_reference_files(options: Sequence[str]) -> dict[str, Path]:
 
 def _reference_rows_or_none(table: str, files: Mapping[str, Path]) -> Any:
     """Return the rows of a reference table, from a file or from the example; None if there are none."""
-    from pyarrow import csv, parquet
-
-    from millrace.sandbox.payloads import records_from_nycflights
-
     name = table.rpartition(".")[2]
     if name in files:
         path = files[name]
@@ -113,15 +113,6 @@ def measure_at_core_counts(
     subject: BenchmarkJob, payloads: Sequence[bytes], runs: Sequence[BenchmarkRun], cores: Sequence[int]
 ) -> list[Measurements]:
     """Run the schedule for each number of cores and return all measurements; repeat settings that disagree on the fewest cores, if they are few."""
-    from millrace.benchmark.rerun_disturbed_settings import (
-        disturbances_of_all_queries,
-        replace_disturbed_settings,
-        schedule_disturbed_runs_again,
-    )
-    from millrace.sandbox import benchmark
-    from millrace.sandbox.programs import kafka_broker
-    from millrace.sandbox.programs.child_processes import locked_sandbox_without_left_programs
-
     with locked_sandbox_without_left_programs(), kafka_broker.running_broker() as broker:
         levels = benchmark.records_needed_by_partition(runs)
         broker.create_topic(benchmark.TOPIC, len(levels))

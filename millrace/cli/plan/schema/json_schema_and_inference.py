@@ -154,19 +154,30 @@ def infer(
     """
     from millrace.sandbox.schemas import ddl_and_pyspark_types
     from millrace.sandbox.schemas.change_schemas import infer_from_changes, schema_file_name_by_table
-    from millrace.sandbox.schemas.infer import infer_from_csv, infer_from_json
+    from millrace.sandbox.schemas.infer import (
+        infer_from_csv,
+        infer_from_json,
+        read_avro_schema_text_and_fields,
+    )
 
     if (stream is None) == (file is None):
         raise typer.BadParameter("give STREAM and --env, or --file, but not both")
     if stream is not None and env is None:
         raise typer.BadParameter(f"--env is missing: name the environment that has stream {stream}")
     delimiter = _parse_delimiter(delimiter)
-    form = form or _format_by_suffix(file)
+    suffixes: dict[str, Format] = {".csv": "csv", ".tsv": "csv", ".avro": "avro"}
+    form = form or ("json" if file is None else suffixes.get(file.suffix, "json"))
     changes = form in ("debezium", "dms")
     if not changes:
         _refuse_existing_or_unwritable_out(out, force=force)
     if form == "avro":
-        text, result = _read_avro_schema_text_and_fields(file, out)
+        if file is None:
+            raise typer.BadParameter(
+                "--format avro: an Avro record does not contain its schema; give an Avro file with --file"
+            )
+        text, result = read_avro_schema_text_and_fields(file.read_bytes())
+        as_ddl = out is not None and out.suffix == ".ddl"
+        text = ddl_and_pyspark_types.schema_as_ddl(result.schema) if as_ddl else text
         found = {"": _InferredSchemaFile(result, text, out)}
     else:
         payloads, names, delimiter = _payloads_with_columns_and_delimiter(
@@ -278,27 +289,6 @@ def _parse_delimiter(delimiter: str | None) -> str | None:
             "as ';', or \\t for a tab"
         )
     return delimiter
-
-
-def _format_by_suffix(file: Path | None) -> Format:
-    suffixes: dict[str, Format] = {".csv": "csv", ".tsv": "csv", ".avro": "avro"}
-    return "json" if file is None else suffixes.get(file.suffix, "json")
-
-
-def _read_avro_schema_text_and_fields(file: Path | None, out: Path | None) -> tuple[str, InferredSchema]:
-    from millrace.sandbox.schemas import ddl_and_pyspark_types
-    from millrace.sandbox.schemas.infer import read_avro_schema_text_and_fields
-
-    if file is None:
-        raise typer.BadParameter(
-            "--format avro: an Avro record does not contain its schema; give an Avro file with --file"
-        )
-    text, result = read_avro_schema_text_and_fields(file.read_bytes())
-    return (
-        ddl_and_pyspark_types.schema_as_ddl(result.schema)
-        if out is not None and out.suffix == ".ddl"
-        else text
-    ), result
 
 
 def _payloads_with_columns_and_delimiter(
