@@ -158,8 +158,7 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
             texts[target] = remove_key(text, path) if removed else set_value(text, path, change.new)
         except EditError as error:
             name, old = environment.value_locations.relative_file_name(target), _shown_value(change.old)
-            allowed = f"an edit by hand, as {error}"
-            raise _change_error(name, old, allowed, change.key) from None
+            raise _change_error(name, old, f"an edit by hand, as {error}", change.key) from None
     found = [
         EditedFile(each, environment.value_locations.relative_file_name(each), _read_text(each), text)
         for each, text in texts.items()

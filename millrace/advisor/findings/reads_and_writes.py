@@ -152,8 +152,7 @@ def _needless_cache_finding(view: QueryView) -> Iterator[Finding]:
             for stage in job.stages:
                 for scan in stage.scans:
                     if scan.cached:
-                        use = batch.id, _action_number(job), stage.tasks.elapsed_seconds
-                        uses[scan.rdd].append(use)
+                        uses[scan.rdd].append((batch.id, _action_number(job), stage.tasks.elapsed_seconds))
     spent: dict[int, float] = defaultdict(float)
     for of_rdd in uses.values():
         # Data that lives longer than a batch is a reference table.

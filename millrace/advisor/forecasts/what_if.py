@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, get_args
@@ -352,33 +353,34 @@ def _parse_change(text: str, queries: Sequence[str]) -> WhatIfChange:
             f"{key} without the name of a query, because it applies to all queries of the job",
         )
     named = next(each for each in known if each == key)
-    if named == "cache":
-        if value != "on":
-            raise wrong_option_error("--what-if", text, "cache=on")
-        return WhatIfChange("cache", 1.0, query or None)
-    if named == "trigger":
-        try:
-            return WhatIfChange("trigger", parse_duration(value).total_seconds(), query or None)
-        except ValueError as error:
-            raise wrong_option_error("--what-if", text, str(error)) from None
-    if named == "worker" and value in glue_workers(_GLUE):
-        return WhatIfChange("worker", float(glue_tasks_per_worker(_GLUE, value)), query or None)
     try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if named == "traffic":
-        if not 0 < number <= 1000:
-            raise wrong_option_error(
-                "--what-if", text, "a factor of the logged traffic, more than 0 and at most 1000, such as 2"
-            )
-    elif named == "worker" and not (1 <= number <= _LARGEST and number == int(number)):
-        raise wrong_option_error(
-            "--what-if",
-            text,
-            f"the number of task slots per worker, 1 to {_LARGEST}, or one of "
-            f"{', '.join(glue_workers(_GLUE))}",
-        )
-    elif not 1 <= number <= 1e9 or number != int(number):
-        raise wrong_option_error("--what-if", text, "a whole number, 1 or more")
-    return WhatIfChange(named, number, query or None)
+        return WhatIfChange(named, _parse_value(named, value), query or None)
+    except ValueError as error:
+        raise wrong_option_error("--what-if", text, str(error)) from None
+
+
+def _parse_value(key: Key, text: str) -> float:
+    """Return the value of a change; the message of a ``ValueError`` says what is allowed."""
+    if key == "trigger":
+        return parse_duration(text).total_seconds()
+    if key == "worker" and text in glue_workers(_GLUE):
+        return float(glue_tasks_per_worker(_GLUE, text))
+    number = math.nan
+    with suppress(ValueError):
+        number = 1.0 if key == "cache" and text == "on" else float(text)
+    rules = {
+        "cache": (text == "on", "cache=on"),
+        "traffic": (
+            0 < number <= 1000,
+            "a factor of the logged traffic, more than 0 and at most 1000, such as 2",
+        ),
+        "worker": (
+            1 <= number <= _LARGEST and number == int(number),
+            f"the number of task slots per worker, 1 to {_LARGEST}, or one of {', '.join(glue_workers(_GLUE))}",
+        ),
+    }
+    count = (1 <= number <= 1e9 and number == int(number), "a whole number, 1 or more")
+    is_valid, allowed = rules.get(key, count)
+    if not is_valid:
+        raise ValueError(allowed)
+    return number

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.advisor.logs.codecs import PIECE, DamagedDataError, TruncatedDataError, decompress_log
+from millrace.config.aws.pagination import list_all
 from millrace.config.document.problems import wrong_option_error
 
 S3_RANGE = 8 * 1024 * 1024
@@ -183,15 +184,13 @@ def _files_in_s3(place: str, client: Any) -> Iterator[LogFile]:
     begin = prefix.rstrip("/").rpartition("/")[0]
     begin = begin + "/" if begin else ""
     try:
-        pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix.rstrip("/"))
-        for page in pages:
-            for each in page.get("Contents", ()):
-                key = each["Key"]
-                if key != prefix.rstrip("/") and not key.startswith(prefix.rstrip("/") + "/" * bool(prefix)):
-                    continue  # ``flights-2`` is not below ``flights``
-                reader = partial(_open_s3_object, client, bucket, key, each["Size"])
-                name, written = key.removeprefix(begin), each["LastModified"].timestamp()
-                yield LogFile(name, each["Size"], written, reader, asked=key == prefix)
+        for each in list_all(client, "list_objects_v2", "Contents", Bucket=bucket, Prefix=prefix.rstrip("/")):
+            key = each["Key"]
+            if key != prefix.rstrip("/") and not key.startswith(prefix.rstrip("/") + "/" * bool(prefix)):
+                continue  # ``flights-2`` is not below ``flights``
+            reader = partial(_open_s3_object, client, bucket, key, each["Size"])
+            name, written = key.removeprefix(begin), each["LastModified"].timestamp()
+            yield LogFile(name, each["Size"], written, reader, asked=key == prefix)
     except (ClientError, BotoCoreError) as error:
         raise wrong_option_error(
             "PATH", place, f"a bucket and prefix that you have permission to read ({error})"
@@ -220,9 +219,8 @@ class _S3ObjectStream(io.RawIOBase):
             answer = self._client.get_object(Bucket=self._bucket, Key=self._key, Range=byte_range)
             buffer[:size] = answer["Body"].read()
         except (ClientError, BotoCoreError) as error:
-            place = f"s3://{self._bucket}/{self._key}"
             raise wrong_option_error(
-                "PATH", place, f"an object that can be read to its end ({error})"
+                "PATH", f"s3://{self._bucket}/{self._key}", f"an object that can be read to its end ({error})"
             ) from error
         self._read += size
         return size

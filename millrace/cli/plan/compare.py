@@ -60,8 +60,11 @@ def compare(
         ]
         for each in result
     ]
-    texts = ("price", "does not do", "of which the file uses")
-    print_table_with_trailing_texts([*word_columns("way"), *figure_columns("$/month")], texts, rows)
+    print_table_with_trailing_texts(
+        [*word_columns("way"), *figure_columns("$/month")],
+        ("price", "does not do", "of which the file uses"),
+        rows,
+    )
 
 
 def _dollars_by_engine(environment: Environment) -> dict[str, float | str]:

@@ -192,12 +192,16 @@ def plan_keeps_all_slas(environment: Environment, sized: Plan) -> bool:
 
 def environment_with_scaled_traffic(environment: Environment, factor: float) -> Environment:
     """Return an environment with more or less traffic on every stream."""
-    streams = {}
-    for name, stream in environment.streams.items():
-        rate = stream.traffic.records_per_second * factor
-        traffic = stream.traffic.model_copy(update={"records_per_second": rate})
-        streams[name] = stream.model_copy(update={"traffic": traffic})
-    return environment if factor == 1 else environment.model_copy(update={"streams": streams})
+    if factor == 1:
+        return environment
+    rates = {name: each.traffic.records_per_second * factor for name, each in environment.streams.items()}
+    streams = {
+        name: each.model_copy(
+            update={"traffic": each.traffic.model_copy(update={"records_per_second": rates[name]})}
+        )
+        for name, each in environment.streams.items()
+    }
+    return environment.model_copy(update={"streams": streams})
 
 
 def old_prices_warning(environment: Environment, today: date | None = None) -> str | None:

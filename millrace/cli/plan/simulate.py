@@ -186,7 +186,7 @@ def simulate_command(
         typer.echo(json.dumps(document, indent=2))
         return
     print_rich(*verdict_panel(verdict, terminal=sys.stdout.isatty()))
-    _print_results(sized, results)
+    _print_results(document["jobs"])
     if html is not None:
         typer.echo(f"wrote {html}")
 
@@ -329,35 +329,32 @@ def simulation_document(plan: Plan, job: str, result: JobResult) -> dict[str, An
     }
 
 
-def _print_results(plan: Plan, results: Mapping[str, JobResult]) -> None:
+def _print_results(jobs: Mapping[str, Any]) -> None:
+    """Print the figures of jobs, as :func:`simulation_document` has them."""
     columns = terminal_width(sys.stdout)
     verdicts = (
         [*_COLUMNS]
         if columns is None or columns >= _WIDE
         else ["p95", "max", "SLA", "within", "waiting at the end"]
     )
-    for name, result in results.items():
+    for name, job in jobs.items():
         head = Text()
         head.append(name, "bold")
         head.append(
-            f"  {timedelta(seconds=round(result.seconds))}, {result.mean_executors:.2f} executors on average, "
-            f"{int(result.executors.max())} at most, ${result.usd:,.2f} (${monthly_usd(result):,.2f} a month)"
+            f"  {timedelta(seconds=round(job['seconds']))}, {job['mean_executors']:.2f} executors on average, "
+            f"{int(max(job['executors']['count']))} at most, ${job['usd']:,.2f} (${job['usd_month']:,.2f} a month)"
         )
         table = plain_table(*word_columns("query"), *figure_columns(*verdicts))
-        for each, query in result.queries.items():
-            sla = plan.jobs[name].queries[each].latency_seconds.value
-            within = query.share_in_time(sla, result.seconds)
+        for each, query in job["queries"].items():
             cells = {
-                "batches": f"{len(query.ends):,}",
-                "SLA": f"{sla:g} s",
-                "within": f"{within:.2%}",
-                "most waiting": f"{query.most_waiting:,.0f}",
-                "waiting at the end": f"{query.waiting:,.0f}",
+                "batches": f"{len(query['batches']['end']):,}",
+                "SLA": f"{query['sla']:g} s",
+                "within": f"{query['within_sla']:.2%}",
+                "most waiting": f"{query['most_waiting']:,.0f}",
+                "waiting at the end": f"{query['waiting']:,.0f}",
+                **{column: f"{age:,.1f} s" for column, age in (query["age"] or {}).items()},
             }
-            if len(query.ends):
-                ages = {f"p{p}": query.ages.percentile(p) for p in PERCENTILES} | {"max": query.ages.oldest}
-                cells |= {column: f"{age:,.1f} s" for column, age in ages.items()}
-            red = {"within": "bold red"} if columns is not None and within < WITHIN else {}
+            red = {} if columns is None or query["kept"] else {"within": "bold red"}
             table.add_row(each, *(Text(cells.get(column, "-"), red.get(column, "")) for column in verdicts))
         print_rich(head, table)
 

@@ -83,10 +83,12 @@ def split(
         )
     result = TopicSplit(job, name, stream, topic_name, begin, end, records, balance_partitions(records, jobs))
     if as_json:
-        document = dataclasses.asdict(result) | {
-            "jobs": dict(zip(result.job_names, result.lists, strict=True))
-        }
-        typer.echo(json.dumps(document, default=lambda at: at.isoformat().replace("+00:00", "Z")))
+        typer.echo(
+            json.dumps(
+                dataclasses.asdict(result) | {"jobs": dict(zip(result.job_names, result.lists, strict=True))},
+                default=lambda at: at.isoformat().replace("+00:00", "Z"),
+            )
+        )
         return
     sys.stderr.write(_split_summary_text(result))
     _print_yaml_of_split_jobs(environment, result)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -84,15 +84,16 @@ def audit(
 
 
 def _audits_as_json(audits: list[AuditResult | NotAudited]) -> str:
-    documents = [_audit_document(each) for each in audits]
+    documents = [
+        dataclasses.asdict(each)
+        | (
+            {}
+            if isinstance(each, NotAudited)
+            else {"missing": each.missing_records, "untold": each.expired_missing_records}
+        )
+        for each in audits
+    ]
     return json.dumps(documents, indent=2, default=lambda at: at.isoformat().replace("+00:00", "Z"))
-
-
-def _audit_document(result: AuditResult | NotAudited) -> dict[str, Any]:
-    document = dataclasses.asdict(result)
-    if isinstance(result, NotAudited):
-        return document
-    return document | {"missing": result.missing_records, "untold": result.expired_missing_records}
 
 
 def _print_audits(audits: list[AuditResult | NotAudited]) -> None:

@@ -130,12 +130,11 @@ def _wait_until_all_jobs_erased(
         A table has changed meanwhile, so that the condition is no longer valid.
     """
     with console.status(f"erasure {request.id}") as spinner:
-
-        def show_progress(line: str) -> None:
-            spinner.update(f"erasure {request.id}: {line}")
-
         done = erasures.wait_for_answers(
-            request.id, ("done", "refused"), show_progress, patience_seconds=float("inf")
+            request.id,
+            ("done", "refused"),
+            lambda line: spinner.update(f"erasure {request.id}: {line}"),
+            patience_seconds=float("inf"),
         )
     erasures.delete_requests(request.id)
     refused = [problem for answer in done.values() for problem in answer["problems"]]

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -166,12 +167,7 @@ def print_problems(error: ConfigurationError) -> None:
 def open_progress_display() -> Iterator[Callable[[str], None]]:
     """Show progress on standard error: in a terminal one line that changes, in a pipe a line for each step."""
     if not sys.stderr.isatty():
-
-        def print_step_line(text: str) -> None:
-            sys.stderr.write(f"{text}\n")
-            sys.stderr.flush()
-
-        yield print_step_line
+        yield partial(print, file=sys.stderr, flush=True)
         return
     with Console(stderr=True).status("…") as spinner:
         yield lambda text: spinner.update(escape(text))

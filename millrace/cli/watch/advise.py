@@ -205,9 +205,10 @@ def _advised_job_place_and_run(
             assert emr_app is not None
             result = look_up_emr_application(session.client("emr-serverless"), emr_app, region, run)
     except BotoCoreError as error:
-        option = "--glue-job" if glue_job is not None else "--emr-app"
         raise wrong_option_error(
-            option, str(glue_job or emr_app), f"a job in an AWS account that can be reached ({error})"
+            "--glue-job" if glue_job is not None else "--emr-app",
+            str(glue_job or emr_app),
+            f"a job in an AWS account that can be reached ({error})",
         ) from error
     return result.subject, result.logs, run or result.run
 

@@ -179,12 +179,12 @@ def _keys_with_values_to_try(twin: ApplicationTwin) -> list[tuple[Key, str, list
     cores = sorted({max(1, round(twin.cores * factor)) for factor in (0.5, 1, 2, 4)})
     triggers = [each.trigger for each in twin.queries.values() if each.trigger > 0][:1]
     limits = [each.limit for each in twin.queries.values() if each.limit is not None][:1]
-    keys: list[tuple[Key, str, list[float]]] = [
+    return [
         ("cores", "cores", [float(each) for each in cores]),
         ("traffic", "traffic", [0.5, 1.0, 1.5, 2.0]),
+        *(("trigger", "trigger, s", [each * f for f in (0.5, 1.0, 2.0, 4.0)]) for each in triggers),
+        *(
+            ("limit", "limit of a batch", [float(math.ceil(each * f)) for f in (0.5, 1.0, 2.0, 4.0)])
+            for each in limits
+        ),
     ]
-    keys += [("trigger", "trigger, s", [each * f for f in (0.5, 1.0, 2.0, 4.0)]) for each in triggers]
-    keys += [
-        ("limit", "limit of a batch", [math.ceil(each * f) for f in (0.5, 1.0, 2.0, 4.0)]) for each in limits
-    ]
-    return keys

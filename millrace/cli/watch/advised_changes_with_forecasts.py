@@ -75,10 +75,9 @@ def forecast_changes(
         dict.fromkeys((*changes, *changes_to_simulate_by_finding(advice.findings, names).values()))
     )
     before = twin.forecast_what_if(())
-    played = [before, *(twin.forecast_what_if(each) for each in changes)]
     return TwinForecasts(
         twin,
-        tuple(played),
+        (before, *(twin.forecast_what_if(each) for each in changes)),
         twin.relative_duration_errors(before),
         score_forecasts(earlier, twin),
     )

@@ -103,24 +103,29 @@ def print_planned_verification(
 
 def _created_streams_and_jobs(copy: VerificationCopy, plan: Plan) -> list[dict[str, Any]]:
     """Return streams and jobs with their sizes."""
-    made: list[dict[str, Any]] = []
-    for name, stream in plan.streams.items():
-        size = stream.partitions.value if stream.partitions is not None else 0
-        unit = "shards" if stream.kind == "kinesis" else "partitions"
-        made.append({"kind": stream.kind, "name": copy.names.stream(name), unit: size})
-    for name, job in plan.jobs.items():
-        made.append(
-            {
-                "kind": "job",
-                "name": copy.names.job(name),
-                "engine": job.engine,
-                "version": job.version,
-                "workers": job.max_workers.value,
-                "worker": str(job.worker),
-                "reads": [leg.stream for leg in copy.legs if leg.job == name],
-            }
-        )
-    return made
+    streams = [
+        {
+            "kind": stream.kind,
+            "name": copy.names.stream(name),
+            "shards" if stream.kind == "kinesis" else "partitions": (
+                0 if stream.partitions is None else stream.partitions.value
+            ),
+        }
+        for name, stream in plan.streams.items()
+    ]
+    jobs = [
+        {
+            "kind": "job",
+            "name": copy.names.job(name),
+            "engine": job.engine,
+            "version": job.version,
+            "workers": job.max_workers.value,
+            "worker": str(job.worker),
+            "reads": [leg.stream for leg in copy.legs if leg.job == name],
+        }
+        for name, job in plan.jobs.items()
+    ]
+    return [*streams, *jobs]
 
 
 def print_outcome(outcome: VerificationOutcome) -> None:

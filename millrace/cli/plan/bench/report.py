@@ -32,20 +32,14 @@ def summary_tables(outcome: BenchmarkOutcome) -> Iterator[RenderableType]:
     )
     scaling = outcome.result.scaling
     if scaling is not None:
-        levels = ", ".join(map(str, scaling.cores))
+        levels, most = ", ".join(map(str, scaling.cores)), max(scaling.cores)
+        slowdown = 1 + scaling.contention.value * (most - 1) + scaling.coherence.value * most * (most - 1)
         yield (
-            f"cores {levels}: each of {max(scaling.cores)} gives {1 / _per_record_slowdown_at_cores(outcome, max(scaling.cores)):.0%} of one "
+            f"cores {levels}: each of {most} gives {1 / slowdown:.0%} of one "
             f"alone (contention {scaling.contention.value:.2f} [{scaling.contention.low:.2f}, {scaling.contention.high:.2f}])"
         )
     if len(outcome.fits) > 1:
         yield f"the file has the figures of {outcome.costliest}, the query with the highest cost per record"
-
-
-def _per_record_slowdown_at_cores(outcome: BenchmarkOutcome, cores: int) -> float:
-    scaling = outcome.result.scaling
-    assert scaling is not None
-    alpha, beta = scaling.contention.value, scaling.coherence.value
-    return 1 + alpha * (cores - 1) + beta * cores * (cores - 1)
 
 
 def _fit_row(query: str, fit: ModelFit) -> tuple[str, ...]:
@@ -78,12 +72,15 @@ def benchmark_page(environment: Environment, job: str, outcome: BenchmarkOutcome
         f"{result.versions.get('spark', '?')}; records of {result.record_bytes:,.0f} bytes."
     )
     rows = [_fit_row(query, fit) for query, fit in outcome.fits.items()]
-    document = {
-        "texts": [ran, *(f"Disturbed: {each}" for each in outcome.disturbances)],
-        "tables": [{"head": _HEAD, "rows": rows, "caption": f"Cost of each query of {job}"}],
-        "curves": [_batch_points_and_fit_line(outcome)],
-    }
-    return html_page("report", f"{environment.project}-{environment.name}: benchmark of {job}", document)
+    return html_page(
+        "report",
+        f"{environment.project}-{environment.name}: benchmark of {job}",
+        {
+            "texts": [ran, *(f"Disturbed: {each}" for each in outcome.disturbances)],
+            "tables": [{"head": _HEAD, "rows": rows, "caption": f"Cost of each query of {job}"}],
+            "curves": [_batch_points_and_fit_line(outcome)],
+        },
+    )
 
 
 def _batch_points_and_fit_line(outcome: BenchmarkOutcome) -> dict[str, Any]:

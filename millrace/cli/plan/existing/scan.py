@@ -268,8 +268,9 @@ def _scan_page(rows: Sequence[JobWithOwnPlanCost], heading: str, unread: Sequenc
     if notes := [(each.job.name, line) for each in rows for line in _finding_and_note_lines(each)]:
         caption = "The first finding of each job, and what is not known."
         tables.append({"head": ("job", "what to look at"), "rows": notes, "caption": caption, "words": True})
-    document = {"texts": [heading, *unread], "tables": tables}
-    return html_page("report", "Streaming jobs of an account", document)
+    return html_page(
+        "report", "Streaming jobs of an account", {"texts": [heading, *unread], "tables": tables}
+    )
 
 
 def scan_document(

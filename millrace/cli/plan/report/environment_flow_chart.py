@@ -84,11 +84,13 @@ def flow_chart(checked: SimulatedPlan, risks: Sequence[Risk]) -> dict[str, list[
             flows |= dict.fromkeys(((begin, key) for begin in begins), 0.0)
     for key, (severity, trouble) in _largest_risk_by_part(risks).items():
         boxes[key] |= {"severity": severity, "trouble": trouble}
-    arrows = [
-        {"begin": begin, "end": end, "label": f"{format_bytes(flowing)}/s" if flowing else ""}
-        for (begin, end), flowing in flows.items()
-    ]
-    return {"boxes": list(boxes.values()), "arrows": arrows}
+    return {
+        "boxes": list(boxes.values()),
+        "arrows": [
+            {"begin": begin, "end": end, "label": f"{format_bytes(flowing)}/s" if flowing else ""}
+            for (begin, end), flowing in flows.items()
+        ],
+    }
 
 
 def _flow_box(

@@ -75,8 +75,12 @@ def plan_document(
 
 
 def _bar_item(name: str, share: float, words: str) -> dict[str, Any]:
-    severity = "breach" if share > 1 else "warning" if share > FULL else None
-    return {"name": name, "share": share, "words": words, "severity": severity}
+    return {
+        "name": name,
+        "share": share,
+        "words": words,
+        "severity": "breach" if share > 1 else "warning" if share > FULL else None,
+    }
 
 
 def _query_capacity_bars(checked: SimulatedPlan) -> Iterator[dict[str, Any]]:
@@ -92,8 +96,11 @@ def _query_capacity_bars(checked: SimulatedPlan) -> Iterator[dict[str, Any]]:
             limit, trigger = query.records_per_batch.value, query.trigger_seconds.value
             each = (query.batch_seconds.value - fixed) / (demand.work.rate * trigger)
             capacity = limit / max(trigger, fixed + limit * each)
-            words = f"{format_number(demand.work.rate)} of {format_number(capacity)} records/s"
-            yield _bar_item(f"{name}/{demand.query}", demand.work.rate / capacity, words)
+            yield _bar_item(
+                f"{name}/{demand.query}",
+                demand.work.rate / capacity,
+                f"{format_number(demand.work.rate)} of {format_number(capacity)} records/s",
+            )
 
 
 def worst_record_age_seconds(environment: Environment, job: JobPlan, choice: WorkerChoice) -> float:

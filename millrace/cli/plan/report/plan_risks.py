@@ -350,8 +350,12 @@ def _unread_stream_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     read = {name for demand in checked.demands for name in demand.streams}
     idle = [name for name in checked.plan.streams if name not in read]
     if idle:
-        words = f"no job reads {_singular_or_plural('stream', idle)} {join_names(idle)}"
-        yield checked.risk("unread-streams", "note", words, (f"streams.{each}" for each in idle))
+        yield checked.risk(
+            "unread-streams",
+            "note",
+            f"no job reads {_singular_or_plural('stream', idle)} {join_names(idle)}",
+            (f"streams.{each}" for each in idle),
+        )
 
 
 RISKS: tuple[Callable[[SimulatedPlan], Iterator[Risk]], ...] = (

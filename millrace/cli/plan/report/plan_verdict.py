@@ -97,11 +97,29 @@ def next_command_and_effect(checked: SimulatedPlan, risks: Sequence[Risk], env: 
     environment = f"--env {shlex.quote(env)}"
     for risk in risks:
         job = next((each.split(".")[1] for each in risk.concerns if each.startswith("jobs.")), None)
-        if risk.kind == "late-at-peak":
-            return (
+        first_name = risk.concerns[0].rpartition(".")[2]
+        number = (
+            f"millrace plan {environment} --explain streams.{first_name}.expected_partitions",
+            "shows what the number rests on",
+        )
+        prices = (
+            f"millrace prices update --region {checked.plan.region}",
+            "reads the prices from AWS's price list",
+        )
+        commands = {
+            "late-at-peak": (
                 f"millrace simulate {environment} --job {job}",
                 "plays the peak and shows where records wait",
-            )
+            ),
+            "full-shards": number,
+            "no-peak": number,
+            "driver-limit": (f"millrace plan {environment} --explain jobs.{job}.cores", number[1]),
+            "other-prices": prices,
+            "unconfirmed-prices": prices,
+            "old-prices": prices,
+        }
+        if risk.kind in commands:
+            return commands[risk.kind]
         if risk.kind == "late-at-rise" and job is not None:
             names = {name for demand in checked.demands if demand.job == job for name in demand.streams}
             traffic = (checked.environment.streams[name].traffic for name in names)
@@ -119,17 +137,6 @@ def next_command_and_effect(checked: SimulatedPlan, risks: Sequence[Risk], env: 
             and (measured := _bench_command_of_costliest_job(checked, environment)) is not None
         ):
             return measured, "measures the rate, for `rate: {result: FILE}` in the file"
-        if risk.kind in ("full-shards", "no-peak"):
-            stream = risk.concerns[0].split(".")[1]
-            key = f"streams.{stream}.expected_partitions"
-            return f"millrace plan {environment} --explain {key}", "shows what the number rests on"
-        if risk.kind == "driver-limit":
-            return f"millrace plan {environment} --explain jobs.{job}.cores", "shows what the number rests on"
-        if risk.kind in ("other-prices", "unconfirmed-prices", "old-prices"):
-            return (
-                f"millrace prices update --region {checked.plan.region}",
-                "reads the prices from AWS's price list",
-            )
     return f"millrace deploy {environment}", "shows the difference to the account first"
 
 

@@ -206,8 +206,13 @@ def _all_executors_busy_risks(plan: Plan, results: Mapping[str, JobResult]) -> I
 def _assumed_rate_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
     guessed = [name for name in results if plan.jobs[name].cores.assumed]
     if guessed:
-        words = f"rates that nobody measured decide how fast {join_names(guessed)} {'is' if len(guessed) == 1 else 'are'}"
-        yield _risk_of_parts(results, "assumed-rates", "warning", words, guessed)
+        yield _risk_of_parts(
+            results,
+            "assumed-rates",
+            "warning",
+            f"rates that nobody measured decide how fast {join_names(guessed)} {'is' if len(guessed) == 1 else 'are'}",
+            guessed,
+        )
 
 
 def _risk_of_parts(
