@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
 
-from millrace.benchmark.measurements import SHORTEST, BatchPoint
-from millrace.benchmark.settled_batches import Disturbance, FitError, find_disturbances
+from millrace.benchmark.measurements import SHORTEST, BatchPoint, Disturbance, FitError, find_disturbances
 from millrace.sizing.queries.benchmark_figures import EstimateWithInterval
 
 Array = npt.NDArray[np.float64]
@@ -103,7 +102,7 @@ def fit_model(
     Parameters
     ----------
     points
-        From :func:`millrace.benchmark.settled_batches.settled_points`; at least two limits.
+        From :func:`millrace.benchmark.measurements.settled_points`; at least two limits.
     warm_up
         Number of batches that were cut, for the result.
     short, left_out

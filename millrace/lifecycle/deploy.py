@@ -18,8 +18,7 @@ from millrace.lifecycle.changes.compare_with_deployed import (
     read_deployed_url_and_document,
 )
 from millrace.lifecycle.changes.deployment_changes import JobChange
-from millrace.lifecycle.changes.stack_removals import StackRemoval, in_removal_order
-from millrace.lifecycle.changes.undeclared_stacks import deployed_template
+from millrace.lifecycle.changes.undeclared_stacks import StackRemoval, deployed_template, in_removal_order
 from millrace.lifecycle.jobs.health import (
     PATIENCE_SECONDS,
     POLL_SECONDS,

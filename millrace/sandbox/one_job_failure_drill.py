@@ -22,8 +22,7 @@ from millrace.sandbox.programs.run_launch_document_locally import (
     LocalJob,
     copy_then_move_event_logs,
 )
-from millrace.sandbox.records import lake_tables
-from millrace.sandbox.records.ledger import Ledger, LedgerComparison
+from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare_with_ledger
 from millrace.sandbox.records.producer import MOST_AT_ONCE, yield_at_rate
 from millrace.sandbox.records.traffic_targets import sandbox_producer
 
@@ -155,7 +154,7 @@ class FailureDrill(JobsDrill):
         return DrillResult(
             job=self._job,
             ledger=self._producer.ledger,
-            account=lake_tables.compare_with_ledger(self.catalog, self._producer.ledger, landed, derived),
+            account=compare_with_ledger(self.catalog, self._producer.ledger, landed, derived),
             recovery_seconds=self.kills[0].recovery_seconds,
             land_seconds=sum(float(event["seconds"]) for event in batches),
             accounted=sum(int(event["landed"]) for event in batches),

@@ -22,8 +22,7 @@ from millrace.sandbox.kill_and_restart_jobs import (
     wait_for_condition,
 )
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
-from millrace.sandbox.records import lake_tables
-from millrace.sandbox.records.ledger import Ledger
+from millrace.sandbox.records.ledger import Ledger, compare_with_ledger
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from millrace.sandbox.records.traffic import TokenBucket, TrafficFeed, TrafficShape, default_key_field
 from millrace.sandbox.schemas.traffic_values import RecordGenerator
@@ -269,6 +268,6 @@ def compare_with_ledgers(
     for leg in copy.legs:
         landed, derived = copy.names.table(leg.landed), copy.names.table(leg.derived)
         with translating_table_errors(f"{landed} and {derived}"):
-            account = lake_tables.compare_with_ledger(catalog, ledgers[leg.stream], landed, derived)
+            account = compare_with_ledger(catalog, ledgers[leg.stream], landed, derived)
         comparisons.append(TableComparison(leg, account))
     return tuple(comparisons)

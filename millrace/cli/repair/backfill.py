@@ -161,7 +161,7 @@ def _amount_and_cost_text(
     origin: str | None,
 ) -> str:
     """Return the amount to read, with time and cost."""
-    from millrace.lifecycle.audits.read_landing_table import LandedRecords
+    from millrace.lifecycle.audits.records_in_tables import LandedRecords
 
     if span is None:
         return f"{name}: the lines of {origin}, one transaction per file"

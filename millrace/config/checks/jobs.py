@@ -9,9 +9,9 @@ from pathlib import Path as FilePath
 
 from millrace.config.checks.columns import ColumnCatalog, check_columns, check_redact, check_rules
 from millrace.config.checks.formats import check_format
-from millrace.config.checks.kafka_reading import check_reading
-from millrace.config.checks.partition_lists import (
+from millrace.config.checks.kafka import (
     check_lag_group_overlap,
+    check_reading,
     check_shared_topics,
     partition_lists_by_stream_and_table,
 )

@@ -13,7 +13,7 @@ from millrace.config.aws import kafka_versions
 from millrace.config.aws.regions import AS_OF, REGIONS
 from millrace.config.base import arn_region_account_resource
 from millrace.config.checks.jobs import check_jobs
-from millrace.config.checks.kafka_login import check_login
+from millrace.config.checks.kafka import check_login
 from millrace.config.checks.network_storage_observability import check_infrastructure
 from millrace.config.checks.resource_names_and_tags import check_names, check_tags
 from millrace.config.document.explain_validation_errors import did_you_mean_text

@@ -20,7 +20,7 @@ from millrace.lifecycle.audits.hourly_audit import (
     compare_counts_by_hour,
     compare_shards_by_record,
 )
-from millrace.lifecycle.audits.read_landing_table import LandedRecords
+from millrace.lifecycle.audits.records_in_tables import LandedRecords
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 
 COUNTED = timedelta(days=15)

@@ -25,13 +25,6 @@ from millrace.config.queries import (
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.kafka_access import Settings, cluster_connection_settings
 from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
-from millrace.lifecycle.audits.direct_query_records import (
-    Place,
-    Range,
-    SinkAndDeadLetters,
-    SinkRecords,
-    ranges_in_commits,
-)
 from millrace.lifecycle.audits.hourly_audit import (
     AuditResult,
     HourCounts,
@@ -47,7 +40,14 @@ from millrace.lifecycle.audits.kinesis import (
     audit_stream_by_records,
     lagging_shards,
 )
-from millrace.lifecycle.audits.read_landing_table import LandedRecords
+from millrace.lifecycle.audits.records_in_tables import (
+    LandedRecords,
+    Place,
+    Range,
+    SinkAndDeadLetters,
+    SinkRecords,
+    ranges_in_commits,
+)
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 

@@ -34,14 +34,19 @@ from millrace.lifecycle.changes.stack_exports import (
     importing_stacks,
     stack_order,
 )
-from millrace.lifecycle.changes.stack_removals import StackRemoval, build_stack_removal
 from millrace.lifecycle.changes.table_writer_changes import (
     OutputWriterChange,
     checkpoints_url,
     output_writer_changes,
     query_checkpoints,
 )
-from millrace.lifecycle.changes.undeclared_stacks import NEVER_MADE, deployed_template, stacks_beside_assembly
+from millrace.lifecycle.changes.undeclared_stacks import (
+    NEVER_MADE,
+    StackRemoval,
+    build_stack_removal,
+    deployed_template,
+    stacks_beside_assembly,
+)
 from millrace.lifecycle.jobs.checkpoints import has_batches_at
 
 _LASTING = ("kafka", "lifecycle", "network", "storage", "streams")

@@ -14,10 +14,10 @@ import fastavro
 from pyspark.sql.types import DataType, NullType, StructField, StructType
 
 from millrace.sandbox.schemas.avro_types_and_encoding import AvroSchema
-from millrace.sandbox.schemas.field_remarks import remarks_on_field
 from millrace.sandbox.schemas.value_types import (
     clashing_names,
     common_type_and_remark,
+    remarks_on_field,
     type_for_schema_file,
     type_of_csv_cell,
     type_of_json_value,

@@ -113,7 +113,7 @@ def measure_at_core_counts(
     subject: BenchmarkJob, payloads: Sequence[bytes], runs: Sequence[BenchmarkRun], cores: Sequence[int]
 ) -> list[Measurements]:
     """Run the schedule for each number of cores and return all measurements; repeat settings that disagree on the fewest cores, if they are few."""
-    from millrace.benchmark.rerun_disturbed_settings import (
+    from millrace.benchmark.run_schedule import (
         disturbances_of_all_queries,
         replace_disturbed_settings,
         schedule_disturbed_runs_again,
