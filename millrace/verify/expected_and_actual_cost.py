@@ -123,8 +123,7 @@ def cost_items(
             cost_item("S3 requests", usage.objects / 1000, "s3.thousand_puts", table, why, assumed=expected)
         )
     share = usage.deployed_seconds / 3600 / HOURS
-    monthly = [*plan.shared, *(line for cluster in plan.clusters.values() for line in cluster.cost)]
-    for line in monthly:
+    for line in [*plan.shared, *(line for cluster in plan.clusters.values() for line in cluster.cost)]:
         why = f"{line.why}; {usage.deployed_seconds / 60:.0f} minutes of a month"
         items.append(CostItem(line.name, line.usd * share, why, assumed=expected))
     return tuple(items)

@@ -103,8 +103,7 @@ class ProjectModules:
         return self._read[name]
 
     def _read_and_parse_module(self, name: str) -> PipelineModule | str | None:
-        parts = name.split(".")
-        stem = self.root.joinpath(*parts)
+        stem = self.root.joinpath(*name.split("."))
         package = stem / "__init__.py"
         file = next((each for each in (package, stem.with_suffix(".py")) if is_file(each)), None)
         if file is None:

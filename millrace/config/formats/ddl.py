@@ -103,8 +103,7 @@ def parse_ddl(text: str) -> tuple[DdlField, ...]:
     >>> [(each.name, each.kind.name) for each in parse_ddl("a INT NOT NULL, b ARRAY<STRING>")]
     [('a', 'int'), ('b', 'array')]
     """
-    reader = _DdlParser(text)
-    fields = reader.parse_fields(end=None)
+    fields = _DdlParser(text).parse_fields(end=None)
     if not fields:
         raise DdlError("a schema without fields")
     return tuple(fields)

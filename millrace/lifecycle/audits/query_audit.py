@@ -218,11 +218,10 @@ class _QueryAuditInWindow:
             raise AwsError(
                 f"CloudWatch keeps counts per minute for only {COUNTED.days} days; choose a smaller --hours"
             )
-        hours = _ended_hours(self.hours, self.end)
         return audit_stream_by_counts(
             self.place.client("cloudwatch"),
             landed,
-            hours,
+            _ended_hours(self.hours, self.end),
             query=self.query,
             stream=name,
             table=table,

@@ -221,5 +221,4 @@ def _iterator_ages(aws: DeployedEnvironment, source: str) -> Iterator[float]:
             Statistics=["Maximum"],
         )["Datapoints"]
     if points:
-        newest = max(points, key=lambda point: point["Timestamp"])
-        yield float(newest["Maximum"]) / 1000
+        yield float(max(points, key=lambda point: point["Timestamp"])["Maximum"]) / 1000

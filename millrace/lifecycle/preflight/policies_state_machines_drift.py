@@ -89,9 +89,8 @@ def check_drift(account: PreflightAccount) -> Iterator[PreflightRow]:
             text = status.get("DetectionStatusReason", status["DetectionStatus"])
             yield PreflightRow(f"drift of {stack}", "not known", text)
             continue
-        states = ["MODIFIED", "DELETED"]
         changed = client.describe_stack_resource_drifts(
-            StackName=stack, StackResourceDriftStatusFilters=states
+            StackName=stack, StackResourceDriftStatusFilters=["MODIFIED", "DELETED"]
         )["StackResourceDrifts"]
         text = "; ".join(
             f"{each['LogicalResourceId']}: {each['StackResourceDriftStatus'].lower()}"

@@ -33,12 +33,10 @@ def sandbox_stream_target(
     """
     standing = make_stand_in(environment)
     environment, names = standing.environment, standing.names
-    addresses = {"kafka": kafka, "kinesis": kinesis}
-    server = server_for_stream(environment.streams[name], name)
-    return server.local_target(
+    return server_for_stream(environment.streams[name], name).local_target(
         environment,
         physical_stream_name(names, name),
-        addresses,
+        {"kafka": kafka, "kinesis": kinesis},
         lambda: spark_of_running_sandbox(environment),
     )
 

@@ -117,8 +117,7 @@ def check_endpoint_services(context: ClaimContext) -> CheckAnswer:
 def _resource_schema(context: ClaimContext, kind: str) -> dict[str, Any] | None:
     cloudformation = context.client("cloudformation")
     with ignoring_not_found_errors("TypeNotFoundException"):
-        answer = cloudformation.describe_type(Type="RESOURCE", TypeName=kind)
-        return dict(json.loads(answer["Schema"]))
+        return dict(json.loads(cloudformation.describe_type(Type="RESOURCE", TypeName=kind)["Schema"]))
     return None
 
 

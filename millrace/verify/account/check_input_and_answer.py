@@ -106,8 +106,7 @@ class ClaimContext:
         UndeterminedError
             There are none.
         """
-        jobs = self.names.environment.jobs
-        result = {name: job for name, job in jobs.items() if isinstance(job, kind)}
+        result = {name: job for name, job in self.names.environment.jobs.items() if isinstance(job, kind)}
         if not result:
             raise UndeterminedError(f"the environment has no job on {kind.title}")
         return result
@@ -126,12 +125,11 @@ class ClaimContext:
         """Return the physical ids of a stack's resources of one type."""
         stack = self.names.stack(part)
         read_stack_outputs(self.client("cloudformation"), stack)  # raises an error if there is no stack
-        result = self.items_of_all_pages(
-            "cloudformation", "list_stack_resources", "StackResourceSummaries", StackName=stack
-        )
         return [
             each["PhysicalResourceId"]
-            for each in result
+            for each in self.items_of_all_pages(
+                "cloudformation", "list_stack_resources", "StackResourceSummaries", StackName=stack
+            )
             if each["ResourceType"] == kind and "PhysicalResourceId" in each
         ]
 
@@ -147,10 +145,9 @@ class ClaimContext:
         listed = self.items_of_all_pages(
             "emr-serverless", "list_job_runs", "jobRuns", applicationId=application
         )
-        runs = sorted(listed, key=lambda run: run["createdAt"], reverse=True)[:20]
         result = [
             emr.get_job_run(applicationId=application, jobRunId=run["id"])["jobRun"]
-            for run in runs
+            for run in sorted(listed, key=lambda run: run["createdAt"], reverse=True)[:20]
             if run["state"] in LIVED
         ]
         return [
