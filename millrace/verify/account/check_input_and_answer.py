@@ -24,13 +24,14 @@ LIVED = ("RUNNING", "STOPPED", "STOPPING", "SUCCEEDED", "SUCCESS", "CANCELLED", 
 J = TypeVar("J", GlueJob, EmrJob)
 
 
-def open_url(request: Request) -> Any:
-    """Open an HTTPS address; the result is read like a file."""
-    return urlopen(request, timeout=60.0)  # noqa: S310 - https, written in the checks
-
-
 class UndeterminedError(Exception):
     """A claim that this environment cannot prove or refute; the message says why."""
+
+
+def require(evidence: object, otherwise: str) -> None:
+    """Raise :class:`UndeterminedError` with a reason where there is no evidence."""
+    if not evidence:
+        raise UndeterminedError(otherwise)
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,12 @@ class CheckAnswer:
 
     Attributes
     ----------
-    holds
-        None where it cannot be decided.
     seen
         AWS' own terms, numbers and versions; never a name of the account.
     """
 
-    holds: bool | None
-    seen: str = ""
+    holds: bool
+    seen: str
 
 
 @dataclass
@@ -66,7 +65,7 @@ class ClaimContext:
     policies: Mapping[str, Mapping[str, Any]]
     pricing: Any
     today: date
-    fetch: Callable[[Request], Any] = open_url
+    fetch: Callable[[Request], Any] = lambda request: urlopen(request, timeout=60.0)  # noqa: S310 - https, written in the checks
 
     @property
     def names(self) -> Names:
@@ -107,8 +106,7 @@ class ClaimContext:
             There are none.
         """
         result = {name: job for name, job in self.names.environment.jobs.items() if isinstance(job, kind)}
-        if not result:
-            raise UndeterminedError(f"the environment has no job on {kind.title}")
+        require(result, f"the environment has no job on {kind.title}")
         return result
 
     def stack_output(self, job: str, key: str) -> str:
