@@ -15,9 +15,14 @@ from millrace.config.checks.kafka import (
     check_shared_topics,
     partition_lists_by_stream_and_table,
 )
-from millrace.config.checks.routes import check_read_routes_exist, check_routes
-from millrace.config.checks.sinks import check_distinct_targets, check_sink
-from millrace.config.checks.state import check_state, check_transform_and_its_state
+from millrace.config.checks.queries import (
+    check_distinct_targets,
+    check_read_routes_exist,
+    check_routes,
+    check_sink,
+    check_state,
+    check_transform_and_its_state,
+)
 from millrace.config.checks.transforms import ProjectModules
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding, Path, dotted_path

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
 from millrace.config.aws.pagination import list_all
-from millrace.config.kafka.topic_time_limits import TIME_LIMITS
+from millrace.config.kafka.clusters import TIME_LIMITS
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.account.outputs_and_launch_documents import ignoring_not_found_errors
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors

@@ -18,8 +18,14 @@ from pyspark.sql.types import StructType
 from millrace.etl.launch.engine_interface_and_registry import KINESIS_IN_PYTHON
 from millrace.etl.sources.kinesis.closed_shards import COLUMNS
 
-from .kinesis_api_calls import KinesisService
-from .stream_batches import BatchPlanner, Offset, Row, ranges_between_offsets, read_shard_range
+from .stream_batches import (
+    BatchPlanner,
+    KinesisService,
+    Offset,
+    Row,
+    ranges_between_offsets,
+    read_shard_range,
+)
 
 try:
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
