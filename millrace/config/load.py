@@ -178,8 +178,7 @@ def _read_file_and_extended_ones(
     for finding, line in document.mistakes:
         problems.append(Problem(name, line, dotted_path(finding.path), finding.value, finding.allowed))
     tree = document.tree
-    extends = tree.child(EXTENDS)
-    if extends is None:
+    if (extends := tree.child(EXTENDS)) is None:
         return tree
     parent = next(
         (

@@ -148,14 +148,12 @@ def deploy_around_jobs_and_return_started(
                 trouble.append(f"{removal.stack} is still there: {error}; deploy again")
     for number, change in enumerate(changes.jobs):
         try:
-            began = _start_and_return_time(aws, change, stopped, progress)
-            if began is not None:
+            if (began := _start_and_return_time(aws, change, stopped, progress)) is not None:
                 started[change.job] = began
         except (AwsError, DeployError, NotDeployedError) as error:
             trouble.append(str(error))
         except BaseException:
-            left = [rest.job for rest in changes.jobs[number:] if rest.after in ("start", "restart")]
-            if left:
+            if left := [rest.job for rest in changes.jobs[number:] if rest.after in ("start", "restart")]:
                 progress(
                     f"interrupted: deployed, but these jobs do not run the new version yet: {', '.join(left)}: "
                     f"{_manual_start_text(aws, 'JOB')}"

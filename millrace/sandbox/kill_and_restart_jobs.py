@@ -292,8 +292,7 @@ class JobsDrill:
         for sending in self.sending:
             sending.raise_error_of_work()
         for job in jobs:
-            why = self.runs.why_ended(self.names, job)
-            if why is not None:
+            if (why := self.runs.why_ended(self.names, job)) is not None:
                 raise DrillError(f"job {job}: {why}")
 
 

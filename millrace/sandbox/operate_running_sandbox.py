@@ -191,8 +191,7 @@ def run_job_once_locally(
     run = spark.submit(document, f"{job}-{what}-{time.time_ns()}", arguments, program=program)
     with run.process:
         status = run.process.popen.wait()
-    said = [each for each in run.events() if each["event"] == event]
-    if not said:
+    if not (said := [each for each in run.events() if each["event"] == event]):
         raise SandboxError(
             f"{what} ended with status {status} and without a result:\n{run.process.last_log_lines()}"
         )

@@ -254,8 +254,7 @@ class AwsAccountTarget(VerificationTarget):
                 self._stop_application(application)
 
     def _stop_application(self, application: str) -> None:
-        live = self._live_emr_runs(application)
-        if live:
+        if live := self._live_emr_runs(application):
             self._kill_emr_run(application, live)
         emr = self.client("emr-serverless")
 

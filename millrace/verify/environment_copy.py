@@ -188,8 +188,7 @@ def write_verification_environment(
         "streams": {},
         "jobs": {},
     }
-    keys = environment.storage.keys.model_dump(mode="json", exclude_none=True)
-    if keys:
+    if keys := environment.storage.keys.model_dump(mode="json", exclude_none=True):
         document["storage"]["keys"] = keys
     traffic = {"records_per_second": settings.per_second, "record_size": f"{_RECORD_BYTES}B"}
     if "kinesis" in used:

@@ -221,8 +221,7 @@ class VerificationScenario(JobsDrill):
         for sending in self.sending:
             sending.stop()
         self.say("waiting until all records are landed and derived")
-        lacking = self.wait_for_rows_and_describe_missing(self._expected_rows_by_table())
-        if not lacking:
+        if not (lacking := self.wait_for_rows_and_describe_missing(self._expected_rows_by_table())):
             time.sleep(_SETTLE_SECONDS)
         self.stop()
         return lacking

@@ -140,8 +140,7 @@ def check_login(
         yield from _check_msk_login(path, cluster)
     if isinstance(login, TlsLogin) and login.secret is None and login.secret_key is not None:
         yield Finding((*path, "secret_key"), login.secret_key, "nothing without secret")
-    arn = secret_and_key_arns_of_login(login)
-    if arn is None:
+    if (arn := secret_and_key_arns_of_login(login)) is None:
         return
     secret, key = arn
     yield from check_same_region((*path, "secret"), secret, "a secret", environment.region)
@@ -231,8 +230,7 @@ def check_shared_topics(environment: Environment) -> Iterator[Finding]:
             own = [p for p in partitions if p < parts]
             wrong = wrong or len(own) < len(partitions) or len(set(own)) < len(own)
             for position, partition in enumerate(partitions):
-                first = readers.setdefault(partition, place)
-                if first != place:
+                if (first := readers.setdefault(partition, place)) != place:
                     yield Finding(
                         (*place, "kafka", "partitions", position),
                         str(partition),

@@ -48,8 +48,7 @@ def check_routes(path: Path, query: RoutesBase, environment: Environment) -> Ite
             allowed = f"the format of the other routes of {route.source}: {form.kind}"
             yield Finding((*here, "format"), route.format.kind, allowed)
         every = whole.get((route.source, route.topic), name)
-        first = routes.setdefault((route.source, route.topic, route.changes_of), every)
-        if first != name:
+        if (first := routes.setdefault((route.source, route.topic, route.changes_of), every)) != name:
             key = "changes_of" if route.changes_of else "topic" if route.topic else "source"
             yield Finding(
                 (*here, key),
@@ -252,8 +251,7 @@ def check_distinct_targets(environment: Environment) -> Iterator[Finding]:
                 continue
             key, place = end.sink.target_key_and_name
             path = ("jobs", job, "queries", name, *at, "sink", key)
-            first = writers.setdefault(place, ".".join(path))
-            if first != ".".join(path):
+            if (first := writers.setdefault(place, ".".join(path))) != ".".join(path):
                 value = str(getattr(end.sink, key))
                 yield Finding(path, value, f"a target that no other query writes; {first} writes it, too")
 

@@ -193,8 +193,7 @@ def check_transform(path: Path, transform: str, takes: int, modules: ProjectModu
             path, transform, "a function below pipelines, such as pipelines.flights.transforms:with_delay"
         )
         return
-    module = modules.module_or_parse_error(name)
-    if module is None:
+    if (module := modules.module_or_parse_error(name)) is None:
         file = f"{name.replace('.', '/')}.py"
         yield Finding(
             path,
@@ -207,8 +206,7 @@ def check_transform(path: Path, transform: str, takes: int, modules: ProjectModu
     if wrong or isinstance(module, str):
         yield Finding(path, transform, f"a module that can be imported; {'; '.join(wrong)}")
         return
-    result = modules.find_module_and_function(module, function)
-    if result is None:
+    if (result := modules.find_module_and_function(module, function)) is None:
         public = [each for each in module.functions if not each.startswith("_")]
         yield Finding(
             path,
@@ -329,8 +327,7 @@ def is_function_used_by_transform(transform: str, name: str, modules: ProjectMod
     waiting = [modules.find_module_and_function(module, function)]
     seen: set[tuple[str, int]] = set()
     while waiting:
-        current = waiting.pop()
-        if current is None:
+        if (current := waiting.pop()) is None:
             continue
         home, node = current
         if node is None or (home.name, node.lineno) in seen:

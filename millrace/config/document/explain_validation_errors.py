@@ -214,8 +214,7 @@ _SHORT = {"": 1, "k": 1_000, "m": 1_000_000}
 
 def _number_hint(text: str) -> str | None:
     """Return a hint with the valid form of a number such as ``20,000``, ``20 000`` or ``20k``."""
-    match = re.fullmatch(r"(\d[\d,_' ]*(?:\.\d+)?) ?([kKmM]?)", text.strip())
-    if match is None:
+    if (match := re.fullmatch(r"(\d[\d,_' ]*(?:\.\d+)?) ?([kKmM]?)", text.strip())) is None:
         return None
     number = float(re.sub("[,_' ]", "", match[1])) * _SHORT[match[2].lower()]
     return f"write {number:.15g}"
@@ -237,8 +236,7 @@ def _path_model_and_field_of_location(
     for step in loc:
         if step == "[key]":
             continue
-        discriminator = _discriminator_name(annotation, metadata)
-        if discriminator is not None:
+        if (discriminator := _discriminator_name(annotation, metadata)) is not None:
             annotation = _union_members_by_tag(annotation, metadata, discriminator).get(str(step))
             metadata = ()
             continue

@@ -140,8 +140,7 @@ def _check_writer_schema_folder(path: Path, writers: str, framing: str, root: Fi
     if not folder.is_relative_to((root / "pipelines").resolve()) or not is_folder(folder):
         yield Finding(path, writers, "a folder below pipelines/ that exists")
         return
-    files = sorted(folder.glob("*.avsc"))
-    if not files:
+    if not (files := sorted(folder.glob("*.avsc"))):
         yield Finding(path, writers, "a folder with schemas by their ids, such as 17.avsc")
     for file in files:
         by_uuid = framing == "glue"

@@ -203,11 +203,9 @@ class KafkaTopic(StreamConfig):
         """Allow finding the brokers of MSK clusters and, for clusters with IAM, reading their topics."""
         known = context.names.environment.kafka
         clusters = {each.cluster: known[each.cluster] for each in streams.values()}
-        owned = [name for name, each in clusters.items() if isinstance(each, MskCluster)]
-        if owned:
+        if owned := [name for name, each in clusters.items() if isinstance(each, MskCluster)]:
             yield allow("FindBrokers", FINDS_BROKERS, ["*"], why=NO_NARROWER)
-        by_role = [name for name in owned if clusters[name].authentication.kind == "iam"]
-        if by_role:
+        if by_role := [name for name in owned if clusters[name].authentication.kind == "iam"]:
             # The last part of a cluster's ARN is a random id that changes when the cluster is created
             # again under its name; with a wildcard the role stays valid and does not depend on the Kafka stack.
             topics = [

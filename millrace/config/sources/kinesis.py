@@ -309,18 +309,16 @@ class KinesisStream(StreamConfig):
         direct = [stream.arn(name, names) for name, stream in streams.items() if stream.read_role is None]
         if direct:
             yield allow("ReadStreams", actions, direct)
-        roles = [stream.read_role for stream in streams.values() if stream.read_role is not None]
-        if roles:
+        if roles := [stream.read_role for stream in streams.values() if stream.read_role is not None]:
             yield allow("ReadInOtherAccounts", ["sts:AssumeRole"], list(dict.fromkeys(roles)))
         # Kinesis checks a look-up by name against an ARN without the second (aws/aws-cdk#22184).
-        consumers = [
+        if consumers := [
             f"{streams[stream].arn(stream, names)}/consumer/{names.fan_out_consumer(context.job, name)}{second}"
             for name, query in context.queries.items()
             if query.uses_fan_out
             for stream in query.source_stream_names
             for second in ("", ":*")
-        ]
-        if consumers:
+        ]:
             yield allow(
                 "FanOut",
                 ["kinesis:DescribeStreamConsumer", "kinesis:SubscribeToShard"],

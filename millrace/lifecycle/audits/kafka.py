@@ -138,8 +138,7 @@ class TopicReader:
         consumer.assign([TopicPartition(self.name, int(gap.shard), first)])
         there: list[tuple[int, datetime]] = []
         while not there or there[-1][0] < last:
-            message = consumer.poll(_SECONDS)
-            if message is None:
+            if (message := consumer.poll(_SECONDS)) is None:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             problem = message.error()
             if problem is not None and problem.code() != KafkaError._PARTITION_EOF:

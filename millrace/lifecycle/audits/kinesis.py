@@ -196,8 +196,7 @@ def lagging_shards(
     tuple or None
         Shards with such a record, the furthest behind first; None where the connector's format is unknown.
     """
-    known = _shard_positions_if_known_format(positions)
-    if known is None:
+    if (known := _shard_positions_if_known_format(positions)) is None:
         return None
     lagging = []
     with translating_aws_errors("cannot read the backlog of the shards"):

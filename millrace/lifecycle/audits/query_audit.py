@@ -342,8 +342,7 @@ def line_number_in_offset_log(environment: Environment, query: SourceQueryBase, 
 
 def _ended_hours(hours: Sequence[datetime], end: datetime) -> Sequence[datetime]:
     """Return the hours that are over, with the minutes that CloudWatch may need to count them."""
-    done = [hour for hour in hours if hour + timedelta(hours=1, minutes=5) <= datetime.now(UTC)]
-    if not done:
+    if not (done := [hour for hour in hours if hour + timedelta(hours=1, minutes=5) <= datetime.now(UTC)]):
         raise AwsError(
             f"CloudWatch has no counts yet of a full hour before {end:%Y-%m-%d %H:%M} UTC; look further back "
             "with --hours, or read the stream itself with --read"

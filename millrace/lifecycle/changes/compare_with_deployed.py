@@ -325,8 +325,7 @@ def _launch_document_url_and_content(template: Template, assembly: Path) -> tupl
 
 def _template_if_created(cloudformation: Any, stack: str) -> Template | None:
     """Read the template of a stack that was created; CloudFormation also keeps those of failed creations."""
-    template = deployed_template(cloudformation, stack)
-    if template is None:
+    if (template := deployed_template(cloudformation, stack)) is None:
         return None
     status = cloudformation.describe_stacks(StackName=stack)["Stacks"][0].get("StackStatus")
     return None if status in NEVER_MADE else template
@@ -350,8 +349,7 @@ def read_deployed_url_and_document(
 ) -> tuple[str | None, dict[str, Any] | None]:
     """Read a job's deployed launch document with its URL; None twice where its stack names none."""
     with translating_aws_errors(f"cannot read the launch document of {stack}"):
-        url = read_stack_outputs(aws.client("cloudformation"), stack).get("LaunchDocument")
-        if url is None:
+        if (url := read_stack_outputs(aws.client("cloudformation"), stack).get("LaunchDocument")) is None:
             return None, None
         bucket, key = split_s3_url(url)
         return url, json.loads(aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read())

@@ -135,8 +135,7 @@ def build_stack_removal(
         outputs, checkpoints = output_names_and_checkpoints_url(document)
         stays += [*(f"table or output {each}" for each in outputs), f"checkpoints {checkpoints}"]
     for name, resource in template.get("Resources", {}).items():
-        survives = does_data_outlive_resource(resource)
-        if survives is not None:
+        if (survives := does_data_outlive_resource(resource)) is not None:
             (stays if survives else goes).append(resource_title(name, resource))
     return StackRemoval(
         stack,

@@ -169,8 +169,7 @@ class JobCheckpoints:
             A run holds it.
         """
         lease = self._read_etag_lease_and_age()
-        holder = self.current_writer()
-        if holder is not None:
+        if (holder := self.current_writer()) is not None:
             raise CheckpointRequestError(
                 f"{holder} is writing the checkpoints of {self.job}; stop it first (`millrace stop --env "
                 f"{self.names.environment.name} {self.job}`), or, if it was killed, wait {LIVE_SECONDS:.0f} s"

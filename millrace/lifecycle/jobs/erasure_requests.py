@@ -99,8 +99,7 @@ class ErasureRequests:
         patience = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
         while True:
             answers = self.read_answers(erasure)
-            open_ = [job for job in self.jobs if answers.get(job, {}).get("state") not in states]
-            if not open_:
+            if not (open_ := [job for job in self.jobs if answers.get(job, {}).get("state") not in states]):
                 return answers
             silent = [job for job in open_ if job not in answers]
             if silent and time.monotonic() - begun > patience:
@@ -160,8 +159,7 @@ def places_not_erased(environment: Environment, names: Names, where: str) -> Ite
     for job, one in environment.jobs.items():
         for query, each in one.queries.items():
             for end in each.sinks_by_place.values():
-                by_hand = end.sink.manual_erasure_steps(where, context)
-                if by_hand is not None:
+                if (by_hand := end.sink.manual_erasure_steps(where, context)) is not None:
                     yield f"{job}/{query}: {end.sink.target_key_and_name[1]}: {by_hand}"
                 for reference in end.enrich:
                     yield f"{job}/{query}: reference table {reference.table}: only its owner changes it"

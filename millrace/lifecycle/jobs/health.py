@@ -206,8 +206,7 @@ def _logged_failures(aws: DeployedEnvironment, job: str, since: float) -> Iterat
 
 def _iterator_ages(aws: DeployedEnvironment, source: str) -> Iterator[float]:
     """Yield the age of records that a reader has just received: no commit reports it."""
-    metrics = aws.names.environment.streams[source].metrics
-    if metrics is None:
+    if (metrics := aws.names.environment.streams[source].metrics) is None:
         return
     now = datetime.now(UTC)
     with translating_aws_errors(f"cannot read the age of records on {source}"):

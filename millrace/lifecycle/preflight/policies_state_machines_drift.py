@@ -22,8 +22,7 @@ _WITH_POLICY = (_ROLE, "AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
 def check_state_machine_definitions(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Have Step Functions validate the definition of each state machine."""
     for place, resource in _resources_of_stacks(account, "AWS::StepFunctions::StateMachine"):
-        definition = resource["Properties"].get("DefinitionString")
-        if definition is None:
+        if (definition := resource["Properties"].get("DefinitionString")) is None:
             continue
         result = account.client("stepfunctions").validate_state_machine_definition(
             definition=str(_resolve_functions(account, definition))

@@ -78,8 +78,7 @@ def package_folder(name: str) -> Path:
     ToolchainError
         It is not installed.
     """
-    path = _find_package_folder(name)
-    if path is None:
+    if (path := _find_package_folder(name)) is None:
         raise ToolchainError(
             f"the Python package {name} is not installed: pip install --require-hashes -r requirements-sandbox.txt"
         )
@@ -221,8 +220,7 @@ def find_program(program: str, environment: Mapping[str, str]) -> str:
     ToolchainError
         It is not installed.
     """
-    path = shutil.which(program, path=environment["PATH"])
-    if path is None:
+    if (path := shutil.which(program, path=environment["PATH"])) is None:
         raise ToolchainError(f"the program {program} is not installed: run {setup_command()}")
     return path
 

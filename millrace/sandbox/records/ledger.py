@@ -210,7 +210,6 @@ def compare_with_ledger(
 
 
 def _read_columns_if_exists(catalog: Catalog, name: str, columns: tuple[str, ...]) -> pa.Table:
-    table = load_table_if_exists(catalog, name)
-    if table is None:
+    if (table := load_table_if_exists(catalog, name)) is None:
         return pa.schema([(column, _TYPES[column]) for column in columns]).empty_table()
     return table.scan(selected_fields=columns).to_arrow()

@@ -111,8 +111,7 @@ class KinesisServer(StreamServer):
         running: Callable[[], SandboxSpark],
     ) -> TrafficTarget:
         """Return a stream at an endpoint on this machine."""
-        endpoint = addresses.get("kinesis")
-        if endpoint is None:
+        if (endpoint := addresses.get("kinesis")) is None:
             stack = running().stack
         else:
             refuse_remote_hosts(urlparse(endpoint).hostname or "")
@@ -177,8 +176,7 @@ def refuse_remote_hosts(*hosts: str) -> None:
     SandboxError
         An address belongs to another machine.
     """
-    other = [host for host in hosts if host.strip("[]") not in _LOCAL]
-    if other:
+    if other := [host for host in hosts if host.strip("[]") not in _LOCAL]:
         raise SandboxError(f"traffic is sent to another machine, such as {other[0]}, only with --aws")
 
 
@@ -253,8 +251,7 @@ def cost_of_put_records(environment: Environment, name: str, records: int, recor
     records, record_bytes
         Number of records, and their mean size with key.
     """
-    charge = environment.streams[name].put_charge(records, record_bytes)
-    if charge is None:
+    if (charge := environment.streams[name].put_charge(records, record_bytes)) is None:
         return 0.0
     return charge.quantity * price_table_of_region(environment.region, environment.value_locations.root).usd(
         charge.price
@@ -269,8 +266,7 @@ def physical_stream_name(names: Names, name: str) -> str:
     SandboxError
         It is a pattern of several topics.
     """
-    pattern = names.environment.streams[name].topic_pattern
-    if pattern is not None:
+    if (pattern := names.environment.streams[name].topic_pattern) is not None:
         raise SandboxError(
             f"stream {name} reads every topic that matches {pattern}; name one of them with --topic"
         )

@@ -138,8 +138,7 @@ def _column_names_and_remarks(names: Sequence[str]) -> Iterator[tuple[str, str |
     taken = {name.strip().lower() for name in names}
     lowered: set[str] = set()
     for place, name in enumerate(map(str.strip, names), 1):
-        why = _reason_left_out(name, lowered)
-        if why is not None:
+        if (why := _reason_left_out(name, lowered)) is not None:
             odd = f"its name in the file, {name or 'none'}, {why}"
             name = next(each for n in range(len(names) + 1) if (each := f"c{place}{'_' * n}") not in taken)
             taken.add(name)

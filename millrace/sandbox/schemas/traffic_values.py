@@ -104,8 +104,7 @@ class RecordGenerator:
         }
 
     def _field_value(self, field: StructField, number: int, now: datetime) -> Any:
-        listed = field.metadata.get("comment", "").partition("one of:")[2]
-        if listed:
+        if listed := field.metadata.get("comment", "").partition("one of:")[2]:
             return _value_of_type(
                 field.dataType, self.choose.choice([each.strip() for each in listed.split(",")])
             )

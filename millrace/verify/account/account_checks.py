@@ -128,8 +128,7 @@ def check_resource_types(context: ClaimContext) -> CheckAnswer:
     """Ask CloudFormation for the newer resource types and their properties."""
     wrong = []
     for kind, properties in RESOURCE_TYPES.items():
-        schema = _resource_schema(context, kind)
-        if schema is None:
+        if (schema := _resource_schema(context, kind)) is None:
             wrong.append(f"{kind} is not there")
         else:
             wrong += [f"{kind} has no {each}" for each in properties if each not in schema["properties"]]

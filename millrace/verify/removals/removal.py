@@ -115,8 +115,7 @@ def remove_verification(
                         "verification, empty the bucket, delete the stack and run the removal again"
                     )
                 objects += empty_bucket(place.client("s3"), bucket)
-            going = [stack for stack in wave if stack != record]
-            if not going:
+            if not (going := [stack for stack in wave if stack != record]):
                 break
             say(f"deleting {', '.join(going)}")
             failed = _delete_stacks_and_report_remaining(cloudformation, going, deadline, poll_seconds)

@@ -255,15 +255,13 @@ class BatchPlanner:
                 f"stream {self.service.stream}: shard {shard} no longer exists, but was read only up to "
                 f"{entry['iteratorPosition'] or 'nothing'}: its later records are lost"
             ) from error
-        records = answer["Records"]
-        if records:
+        if records := answer["Records"]:
             first = first or str(records[0]["SequenceNumber"])
             taken += len(records)
             fresh[shard] = (first, taken)
             last = str(records[-1]["SequenceNumber"])
             self._entries[shard] = _offset_entry(AFTER, last, first, taken)
-        following = answer.get("NextShardIterator")
-        if following is None:
+        if (following := answer.get("NextShardIterator")) is None:
             self._iterators.pop(shard, None)
             last = self._entries[shard]["iteratorPosition"] if taken else ""
             self._entries[shard] = _offset_entry(ENDED, last, first, taken) if taken else _END
@@ -324,8 +322,7 @@ def read_shard_range(
             if error_code(error) == GONE:
                 break
             raise
-        records = answer["Records"]
-        if records:
+        if records := answer["Records"]:
             if place == (AT, asked.first) and records[0]["SequenceNumber"] != asked.first:
                 break  # the stream silently returns its oldest record instead of an expired one
             yield from _rows_of_records(records, service.stream)
