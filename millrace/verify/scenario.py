@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -186,9 +187,10 @@ class VerificationScenario(JobsDrill):
             kinesis.update_shard_count(
                 StreamName=stream, TargetShardCount=after, ScalingType="UNIFORM_SCALING"
             )
+            asked = partial(kinesis.describe_stream_summary, StreamName=stream)
             wait_for_condition(
                 lambda: (
-                    self._stream_status(kinesis, stream) == "ACTIVE"
+                    asked()["StreamDescriptionSummary"]["StreamStatus"] == "ACTIVE"
                     and self._open_shard_count(kinesis, stream) == after
                 ),
                 self.runs.patience.reshard,
@@ -196,12 +198,6 @@ class VerificationScenario(JobsDrill):
             )
         self.reshards.append((before, after))
         self.shards.append((time.monotonic(), after))
-
-    @staticmethod
-    def _stream_status(kinesis: Any, stream: str) -> str:
-        return str(
-            kinesis.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]["StreamStatus"]
-        )
 
     @staticmethod
     def _open_shard_count(kinesis: Any, stream: str) -> int:

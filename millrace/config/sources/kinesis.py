@@ -170,29 +170,14 @@ class KinesisStream(StreamConfig):
         return self.shard_level_metrics and self.existing is None
 
     @property
-    def foreign_kms_key(self) -> str | None:
-        """Key of an existing stream."""
-        return self.existing_key
-
-    @property
     def kms_via_service(self) -> str | None:
         """Kinesis, if the file names neither key nor role of an existing stream; such a role also decrypts."""
         unknown = self.existing is not None and self.existing_key is None and self.read_role is None
         return "kinesis" if unknown else None
 
-    @property
-    def cross_account_role(self) -> str | None:
-        """Role of the existing stream's account."""
-        return self.read_role
-
     def most_consumers(self, *, advantage: bool) -> int:
         """Return the most registered consumers (Kinesis quotas, November 2026)."""
         return 50 if advantage and self.mode == "on-demand" else 20
-
-    @property
-    def consumers_of_other_programs(self) -> tuple[str, ...]:
-        """Consumers of other programs."""
-        return self.fan_out_consumers
 
     def physical_name(self, name: str, prefix: str) -> str:
         """Return the name of the existing stream, or a name with the environment's prefix."""
