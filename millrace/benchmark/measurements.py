@@ -10,17 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 import ruptures
-from pydantic import BaseModel, ConfigDict
+
+from millrace.config.base import Model
 
 SHORTEST = 0.001
 """Seconds; Spark writes a task's time in whole milliseconds, and some take none."""
 
 
-class _StrictModel(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Batch(_StrictModel):
+class Batch(Model):
     """One micro-batch.
 
     Attributes
@@ -47,7 +44,7 @@ class Batch(_StrictModel):
         return math.fsum(task for stage in self.tasks for task in stage)
 
 
-class Run(_StrictModel):
+class Run(Model):
     """One run of a query; see :class:`etl.launch.erase_request_and_benchmark_schedule.BenchmarkRun`."""
 
     query: str
@@ -58,7 +55,7 @@ class Run(_StrictModel):
     batches: tuple[Batch, ...]
 
 
-class Measurements(_StrictModel):
+class Measurements(Model):
     """All measurements of one session, with its machine and versions.
 
     Attributes

@@ -274,7 +274,7 @@ class _EnvironmentTrial(JobsDrill):
                 self.say(f"{self.names.table(table)}: first rows after {first[table]:.0f} s")
             return not missing
 
-        logs = ", ".join(str(runs[-1].job.process.log) for runs in self.local.by_job.values())
+        logs = ", ".join(str(runs[-1].process.log) for runs in self.local.by_job.values())
         what = f"a first row in {', '.join(missing)}; the jobs' logs: {logs}"
         self.wait_while_jobs_run(
             lambda: note_first_rows_and_tell_if_all() or bool(first), _START_SECONDS, what

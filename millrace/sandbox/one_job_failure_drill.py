@@ -128,7 +128,7 @@ class FailureDrill(JobsDrill):
         finally:
             self.stop_traffic()
             self._local.kill_all()
-        runs = [each.job for each in self._local.by_job[self._job]]
+        runs = self._local.by_job[self._job]
         logs = self._sandbox.launch_document(self._job).content["event_logs"]
         for run in runs:
             copy_then_move_event_logs(self._sandbox.stack, run, logs)

@@ -30,7 +30,7 @@ from millrace.lifecycle.account.outputs_and_launch_documents import (
 from millrace.lifecycle.audits import query_audit as audit_job
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.deploy import STOPPABLE
-from millrace.lifecycle.jobs.state_machine import execute_verb_for_answer
+from millrace.lifecycle.jobs.state_machine import Verb, execute_verb_for_answer
 from millrace.lifecycle.preflight.account_checks import check_cdk_bootstrap_version
 from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
 from millrace.sandbox.kill_and_restart_jobs import DrillError, DrillTimeLimits, wait_for_condition
@@ -108,17 +108,14 @@ class AwsAccountTarget(VerificationTarget):
             self.client("logs").describe_log_groups(limit=1)
         if any(isinstance(stream, KinesisStream) for stream in copy.environment.streams.values()):
             self._check_shard_quota(copy)
-        self._check_engines_answer(copy)
-        if copy.kafka_cluster is not None:
-            self._check_brokers_answer(names, copy.kafka_cluster)
-
-    def _check_engines_answer(self, copy: VerificationCopy) -> None:
         for engine in {job.engine for job in copy.environment.jobs.values()}:
             with translating_aws_errors(f"cannot list the jobs of {engine}"):
                 if engine == "glue":
                     self.client("glue").get_jobs(MaxResults=1)
                 else:
                     self.client("emr-serverless").list_applications(maxResults=1)
+        if copy.kafka_cluster is not None:
+            self._check_brokers_answer(names, copy.kafka_cluster)
 
     def _check_shard_quota(self, copy: VerificationCopy) -> None:
         with translating_aws_errors("cannot read the shard quota"):
@@ -155,13 +152,15 @@ class AwsAccountTarget(VerificationTarget):
 
     def start(self, names: Names, job: str) -> None:
         """Start it by its state machine."""
-        aws = DeployedEnvironment(names, self.aws.client)
-        execute_verb_for_answer(aws, job, "start", progress=lambda _: None, reason="verification")
+        self._run_verb(names, job, "start")
 
     def stop(self, names: Names, job: str) -> None:
         """Stop it by its state machine."""
+        self._run_verb(names, job, "stop")
+
+    def _run_verb(self, names: Names, job: str, verb: Verb) -> None:
         aws = DeployedEnvironment(names, self.aws.client)
-        execute_verb_for_answer(aws, job, "stop", progress=lambda _: None, reason="verification")
+        execute_verb_for_answer(aws, job, verb, progress=lambda _: None, reason="verification")
 
     def kill_run(self, names: Names, job: str) -> None:
         """End its run: on EMR Serverless without a grace period, on Glue, which has none, by a normal stop.

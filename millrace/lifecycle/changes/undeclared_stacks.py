@@ -150,8 +150,7 @@ def build_stack_removal(
 
 def in_removal_order(removals: Collection[StackRemoval]) -> Iterator[StackRemoval]:
     """Yield the removals in an order that CloudFormation accepts: users of a stack before it; protected stacks not at all."""
-
-    def removal_rank(each: StackRemoval) -> int:
-        return next((number for number, part in enumerate(_LAST, 1) if each.stack.endswith(f"-{part}")), 0)
-
-    yield from sorted((each for each in removals if not each.protected), key=removal_rank)
+    yield from sorted(
+        (each for each in removals if not each.protected),
+        key=lambda each: next((n for n, part in enumerate(_LAST, 1) if each.stack.endswith(f"-{part}")), 0),
+    )

@@ -87,7 +87,11 @@ def read_job_health(aws: DeployedEnvironment, job: str, since: float) -> JobHeal
             waiting = tuple(queries)
     return JobHealth(
         waiting,
-        tuple(_logged_failures(aws, job, since)),
+        tuple(
+            f"{each.query or ('a query' if each.kind == 'failed' else 'the job')}: {each.text}"
+            for each in logs.newest_failures(aws, job, datetime.fromtimestamp(since, UTC), _MAX_EVENTS)
+            if each.kind in ("failed", "refused")
+        ),
         max(ages) if ages else None,
     )
 
@@ -194,14 +198,6 @@ def _metric_values_by_query(
         ):
             values[queries[int(result["Id"][1:])]] += [float(value) for value in result["Values"]]
     return values
-
-
-def _logged_failures(aws: DeployedEnvironment, job: str, since: float) -> Iterator[str]:
-    """Yield the errors in the job's log lines: the metric counts them, the line has the reason."""
-    for failure in logs.newest_failures(aws, job, datetime.fromtimestamp(since, UTC), _MAX_EVENTS):
-        if failure.kind in ("failed", "refused"):
-            who = failure.query or ("a query" if failure.kind == "failed" else "the job")
-            yield f"{who}: {failure.text}"
 
 
 def _iterator_ages(aws: DeployedEnvironment, source: str) -> Iterator[float]:

@@ -11,9 +11,10 @@ import json
 import re
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import cache
 from importlib import resources
@@ -357,12 +358,24 @@ def delete_local_catalog() -> None:
         path.unlink()
 
 
-@dataclass(frozen=True)
+@dataclass
 class LocalJob:
-    """A run of a job; it writes its event logs into a folder of its own."""
+    """A run of a job; it writes its event logs into a folder of its own, and has the times of its start and end."""
 
     process: ChildProcess
     event_logs: Path
+    began: float = field(default_factory=time.monotonic)
+    ended: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that it ran, so far."""
+        return (time.monotonic() if self.ended is None else self.ended) - self.began
+
+    def kill(self) -> None:
+        """Kill it (kill -9)."""
+        self.process.kill()
+        self.ended = time.monotonic()
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the JSON lines that the core has printed so far (``docs/launch-document.md``)."""
