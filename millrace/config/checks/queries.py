@@ -230,7 +230,13 @@ def check_sink(
     """
     sink, here = end.sink, (*path, "sink")
     if isinstance(query, DeriveQuery):
-        yield from _dead_letter_findings(path, query)
+        if sink.refuses and query.dead_letters is None:
+            yield Finding(
+                (*path, "dead_letters"), MISSING, f"a table for the rows that the {sink.kind} sink refuses"
+            )
+        if not sink.refuses and query.dead_letters is not None:
+            allowed = f"nothing with the {sink.kind} sink, which takes every row"
+            yield Finding((*path, "dead_letters"), query.dead_letters, allowed)
         if query.key and not sink.replaces:
             *able, last = (kind for kind, each in KINDS.items() if each.replaces)
             yield Finding(
@@ -239,7 +245,9 @@ def check_sink(
                 f"with {'latest_by' if query.latest_by else 'state.key'} a sink in which a later result replaces an "
                 f"earlier one: {', '.join(able)} or {last}",
             )
-    yield from sink.check(SinkUse(here, frozenset(_streams_read_by(query, landing)), environment, root))
+    landed = (each for table, _ in query.source_tables_and_routes for each in landing.get(table, []))
+    read = {stream for each in (query, *landed) for stream in each.source_stream_names}
+    yield from sink.check(SinkUse(here, frozenset(read), environment, root))
 
 
 def check_distinct_targets(environment: Environment) -> Iterator[Finding]:
@@ -254,19 +262,3 @@ def check_distinct_targets(environment: Environment) -> Iterator[Finding]:
             if (first := writers.setdefault(place, ".".join(path))) != ".".join(path):
                 value = str(getattr(end.sink, key))
                 yield Finding(path, value, f"a target that no other query writes; {first} writes it, too")
-
-
-def _dead_letter_findings(path: Path, query: DeriveQuery) -> Iterator[Finding]:
-    here = (*path, "dead_letters")
-    if query.sink.refuses and query.dead_letters is None:
-        yield Finding(here, MISSING, f"a table for the rows that the {query.sink.kind} sink refuses")
-    if not query.sink.refuses and query.dead_letters is not None:
-        yield Finding(
-            here, query.dead_letters, f"nothing with the {query.sink.kind} sink, which takes every row"
-        )
-
-
-def _streams_read_by(query: Query, landing: Mapping[str, Sequence[LandingQueryBase]]) -> set[str]:
-    """Return the streams whose records reach a query."""
-    landed = (each for table, _ in query.source_tables_and_routes for each in landing.get(table, []))
-    return {*query.source_stream_names, *(stream for each in landed for stream in each.source_stream_names)}

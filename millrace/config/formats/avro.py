@@ -40,11 +40,6 @@ class WriterSchemaSource(FormatConfig):
         default=None, description="Subject in the registry, such as orders-value.", examples=["orders-value"]
     )
 
-    @property
-    def can_decode_outside_vpc(self) -> bool:
-        """True without a registry, whose server is usually a company's own."""
-        return self.registry is None
-
     def check_writer_schema_source(self, path: Path, framing: str, root: FilePath) -> Iterator[Finding]:
         """Check that exactly one source of the schemas is given, and the files of a folder."""
         if framing == "glue" and self.registry is not None:

@@ -260,7 +260,7 @@ class StreamConfig(Model, ABC):
     @property
     def topic_or_capacity_mode(self) -> str:
         """Key of its sizing: a topic, or the capacity mode."""
-        return "topic"
+        return getattr(self, "mode", "topic")
 
     @property
     def elastic_limit_names(self) -> tuple[str, str] | None:
@@ -274,8 +274,8 @@ class StreamConfig(Model, ABC):
 
     @property
     def has_shard_metrics(self) -> bool:
-        """True if each partition has billed metrics."""
-        return False
+        """True if each partition has billed metrics: the file asks for them, of a stream of its own."""
+        return self.is_created and getattr(self, "shard_level_metrics", False)
 
     @property
     def ports_outside_vpc(self) -> tuple[int, ...]:

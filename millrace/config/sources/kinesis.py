@@ -137,11 +137,6 @@ class KinesisStream(StreamConfig):
         return self.existing is None
 
     @property
-    def topic_or_capacity_mode(self) -> str:
-        """Its capacity mode."""
-        return self.mode
-
-    @property
     def is_mode_chosen_by_plan(self) -> bool:
         """True if the plan chooses the mode."""
         return not {"mode", "shards", "shards_now", "existing"} & self.model_fields_set
@@ -163,11 +158,6 @@ class KinesisStream(StreamConfig):
                 "record_size": ByteSize(records * size),
             }
         )
-
-    @property
-    def has_shard_metrics(self) -> bool:
-        """True if the file asks for shard-level metrics of an own stream."""
-        return self.shard_level_metrics and self.existing is None
 
     @property
     def kms_via_service(self) -> str | None:

@@ -47,7 +47,7 @@ class ErasureRequests:
     s3: Any
     names: Names
     jobs: Sequence[str]
-    _versions: list[tuple[str, str, str]] = field(default_factory=list, repr=False)
+    _versions: list[tuple[str, str, dict[str, str]]] = field(default_factory=list, repr=False)
 
     def write_requests(self, request: EraseRequest) -> None:
         """Write a request for every job; it replaces an earlier one."""
@@ -57,7 +57,7 @@ class ErasureRequests:
             with translating_aws_errors(f"cannot write s3://{bucket}/{key}"):
                 done = self.s3.put_object(Bucket=bucket, Key=key, Body=body)
             if "VersionId" in done:
-                self._versions.append((bucket, key, done["VersionId"]))
+                self._versions.append((bucket, key, {"VersionId": done["VersionId"]}))
 
     def current_request(self) -> dict[str, Any] | None:
         """Return the request that is being applied; None without one."""
@@ -116,15 +116,11 @@ class ErasureRequests:
 
     def delete_requests(self, erasure: str) -> None:
         """Delete the requests and answers of an erasure that is over, was only a preview, or is not wanted."""
-        for job in self.jobs:
-            for name in ("request", erasure):
-                bucket, key = self._bucket_and_key(job, name)
-                with translating_aws_errors(f"cannot delete s3://{bucket}/{key}"):
-                    self.s3.delete_object(Bucket=bucket, Key=key)
-        for bucket, key, version in self._versions:
-            # In a bucket with versions, a deletion without the version only hides the condition.
+        objects = (self._bucket_and_key(job, name) for job in self.jobs for name in ("request", erasure))
+        # In a bucket with versions, a deletion without the version only hides the condition.
+        for bucket, key, version in (*((*each, {}) for each in objects), *self._versions):
             with translating_aws_errors(f"cannot delete s3://{bucket}/{key}"):
-                self.s3.delete_object(Bucket=bucket, Key=key, VersionId=version)
+                self.s3.delete_object(Bucket=bucket, Key=key, **version)
         self._versions.clear()
 
     def _read_json(self, job: str, name: str) -> dict[str, Any] | None:

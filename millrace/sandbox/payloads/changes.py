@@ -55,12 +55,8 @@ def make_payload_writers(form: ChangeFormat, path: Path, name: str = "public.tra
             write(place, number, operation, *rows), separators=(",", ":"), ensure_ascii=False
         ).encode()
 
-    def cut_last_byte(payload: bytes, _: object) -> bytes:
-        return payload[:-1]
-
-    return PayloadWriters(
-        schema, encode_next_change, PayloadSpoiler(StructType([]), encode_next_change, cut_last_byte)
-    )
+    spoil = PayloadSpoiler(StructType([]), encode_next_change, lambda payload, _: payload[:-1])
+    return PayloadWriters(schema, encode_next_change, spoil)
 
 
 @dataclass
