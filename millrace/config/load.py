@@ -233,9 +233,8 @@ def _shared_resource_findings(file: FilePath, plain: dict[str, Any], root: FileP
 
 def _existing_buckets_and_database(plain: dict[str, Any]) -> dict[Path, str]:
     """Return the existing buckets and the database that only one environment may have; the file may be invalid."""
-    kinds = ("checkpoints", "event-logs")
-    paths: list[Path] = [("storage", "database"), *(("storage", "buckets", kind) for kind in kinds)]
-    values = {path: value_at(plain, *path) for path in paths}
+    paths = (("database",), ("buckets", "checkpoints"), ("buckets", "event-logs"))
+    values = {("storage", *path): value_at(plain, "storage", *path) for path in paths}
     return {path: value for path, value in values.items() if isinstance(value, str)}
 
 

@@ -295,13 +295,12 @@ class AwsAccountTarget(VerificationTarget):
 
 def existing_cluster_sections_for_topic(environment: Environment) -> dict[str, dict[str, Any]]:
     """Return the clusters for a verification's topic: external ones, and existing ones in an existing network."""
-    clusters = {}
-    for name, cluster in environment.kafka.items():
-        if isinstance(cluster, ExternalCluster) or (
-            cluster.existing is not None and environment.network.vpc is not None
-        ):
-            clusters[name] = cluster_section(environment, name)
-    return clusters
+    return {
+        name: cluster_section(environment, name)
+        for name, cluster in environment.kafka.items()
+        if isinstance(cluster, ExternalCluster)
+        or (cluster.existing is not None and environment.network.vpc is not None)
+    }
 
 
 def _billed_glue_run(job: str, settings: GlueJob, workers: int, run: Mapping[str, Any]) -> BilledRun:

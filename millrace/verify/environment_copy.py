@@ -253,10 +253,11 @@ def _payload_and_writers_of_kind(streams: _Streams, kind: str) -> tuple[Payload,
 
 def _engines_stream_kinds_and_formats(environment: Environment) -> Iterator[tuple[str, str, Payload]]:
     """Yield the engine, the kind of the stream, and the format there, of all that queries of the environment read."""
-    for job in environment.jobs.values():
-        for query in job.queries.values():
-            for reading in query.stream_readings_by_place.values():
-                yield job.engine, environment.streams[reading.source].kind, reading
+    return (
+        (environment.jobs[job].engine, environment.streams[reading.source].kind, reading)
+        for job, _, query in environment.queries
+        for reading in query.stream_readings_by_place.values()
+    )
 
 
 def _first_payload_and_writers_by_kind(environment: Environment, root: Path) -> _Streams:

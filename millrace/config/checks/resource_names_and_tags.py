@@ -151,10 +151,11 @@ def _check_unique_checkpoint_folders(names: Names) -> Iterator[Finding]:
 
 def _check_unique_consumers(names: Names) -> Iterator[Finding]:
     """Check that each consumer has one reader: two would take over each other's subscription."""
-    owners: dict[tuple[str, str], str] = {}
-    for name, stream in names.environment.streams.items():
-        for consumer in stream.consumers_of_other_programs:
-            owners[name, consumer] = f"streams.{name}.fan_out_consumers"
+    owners = {
+        (name, consumer): f"streams.{name}.fan_out_consumers"
+        for name, stream in names.environment.streams.items()
+        for consumer in stream.consumers_of_other_programs
+    }
     for job_name, name, query in names.environment.queries:
         if not isinstance(query, LandQuery) or not query.fan_out:
             continue

@@ -166,7 +166,7 @@ def _union_tag_finding(
     path: Path, field: FieldInfo | None, value: Any, context: Mapping[str, Any]
 ) -> Finding:
     name = str(context["discriminator"]).strip("'")
-    tags = list(_union_members_by_tag(field.annotation, field.metadata, name)) if field else []
+    tags = list(_union_members_by_tag(field.annotation, name)) if field else []
     kind = value.get(name) if isinstance(value, Mapping) else None
     shown = MISSING if kind is None else shown_value(kind)
     return Finding((*path, name), shown, " or ".join(tags), did_you_mean_text(shown, tags) if kind else None)
@@ -237,7 +237,7 @@ def _path_model_and_field_of_location(
         if step == "[key]":
             continue
         if (discriminator := _discriminator_name(annotation, metadata)) is not None:
-            annotation = _union_members_by_tag(annotation, metadata, discriminator).get(str(step))
+            annotation = _union_members_by_tag(annotation, discriminator).get(str(step))
             metadata = ()
             continue
         path.append(step)
@@ -261,19 +261,17 @@ def _path_model_and_field_of_location(
 def _discriminator_name(annotation: Any, metadata: Sequence[Any]) -> str | None:
     if get_origin(annotation) is Annotated:
         metadata = (*get_args(annotation)[1:], *metadata)
-    for each in metadata:
-        if isinstance(each, FieldInfo) and isinstance(each.discriminator, str):
-            return each.discriminator
-    return None
+    fields = (each.discriminator for each in metadata if isinstance(each, FieldInfo))
+    return next((each for each in fields if isinstance(each, str)), None)
 
 
-def _union_members_by_tag(annotation: Any, metadata: Sequence[Any], name: str) -> dict[str, type[BaseModel]]:  # noqa: ARG001
-    members = {}
-    for member in get_args(_without_annotated(annotation)):
-        if isinstance(member, type) and issubclass(member, BaseModel):
-            for tag in get_args(member.model_fields[name].annotation):
-                members[str(tag)] = member
-    return members
+def _union_members_by_tag(annotation: Any, name: str) -> dict[str, type[BaseModel]]:
+    return {
+        str(tag): member
+        for member in get_args(_without_annotated(annotation))
+        if isinstance(member, type) and issubclass(member, BaseModel)
+        for tag in get_args(member.model_fields[name].annotation)
+    }
 
 
 def _without_annotated(annotation: Any) -> Any:

@@ -64,13 +64,13 @@ def incoming_records_by_minute(
             "Stat": "Sum",
         },
     }
-    counts: dict[datetime, int] = {}
     with translating_aws_errors("cannot read the stream's incoming records from CloudWatch"):
         asked = {"MetricDataQueries": [query], "StartTime": begin, "EndTime": end}
-        for result in list_all(cloudwatch, "get_metric_data", "MetricDataResults", **asked):
-            for at, value in zip(result["Timestamps"], result["Values"], strict=True):
-                counts[at.astimezone(UTC)] = round(value)
-    return counts
+        return {
+            at.astimezone(UTC): round(value)
+            for result in list_all(cloudwatch, "get_metric_data", "MetricDataResults", **asked)
+            for at, value in zip(result["Timestamps"], result["Values"], strict=True)
+        }
 
 
 def parents_by_shard(kinesis: Any, stream: str) -> dict[str, tuple[str, ...]]:

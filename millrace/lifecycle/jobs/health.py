@@ -75,9 +75,8 @@ def read_job_health(aws: DeployedEnvironment, job: str, since: float) -> JobHeal
     # A repeated batch has no age of its own: its records were committed before.
     behind = _metric_values_by_query(aws, job, "BacklogSeconds", "Maximum", recent).values()
     ages += [values[0] for values in behind if values and values[0] > 0]
-    for query in queries.values():
-        for name in query.source_stream_names:
-            ages += _iterator_ages(aws, name)
+    streams = (name for query in queries.values() for name in query.source_stream_names)
+    ages += [age for name in streams for age in _iterator_ages(aws, name)]
     waiting = tuple(name for name in queries if sum(triggers[name]) == 0)
     asked = aws.names.environment.jobs[job]
     if asked.has_bounded_runs or (asked.run == "auto" and waiting):

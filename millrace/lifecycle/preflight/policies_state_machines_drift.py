@@ -103,9 +103,11 @@ def check_drift(account: PreflightAccount) -> Iterator[PreflightRow]:
 
 
 def _resources_of_stacks(account: PreflightAccount, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for stack, template in (account.templates or {}).items():
-        for name, resource in resources_of_type(template, kind).items():
-            yield f"{stack}/{name}", resource
+    return (
+        (f"{stack}/{name}", resource)
+        for stack, template in (account.templates or {}).items()
+        for name, resource in resources_of_type(template, kind).items()
+    )
 
 
 def _resolve_functions(account: PreflightAccount, value: Any) -> Any:

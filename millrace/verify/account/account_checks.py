@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 from urllib.request import Request
 
@@ -51,13 +52,17 @@ def policy_error_codes(context: ClaimContext, policies: Iterable[Mapping[str, An
 
     Source: IAM Access Analyzer API reference, "ValidatePolicy".
     """
-    errors = set()
-    for policy in policies:
-        request = {"policyDocument": json.dumps(policy), "policyType": "IDENTITY_POLICY"}
-        for finding in context.items_of_all_pages("accessanalyzer", "validate_policy", "findings", **request):
-            if finding["findingType"] in ("ERROR", "SECURITY_WARNING"):
-                errors.add(f"{finding['findingType']} {finding['issueCode']}")
-    return errors
+    validate = partial(
+        context.items_of_all_pages,
+        *("accessanalyzer", "validate_policy", "findings"),
+        policyType="IDENTITY_POLICY",
+    )
+    return {
+        f"{finding['findingType']} {finding['issueCode']}"
+        for policy in policies
+        for finding in validate(policyDocument=json.dumps(policy))
+        if finding["findingType"] in ("ERROR", "SECURITY_WARNING")
+    }
 
 
 def check_people_policies(context: ClaimContext) -> CheckAnswer:
