@@ -167,12 +167,11 @@ class ProjectModules:
 
 def _may_bind_by_star_or_try(module: PipelineModule, name: str) -> bool:
     """Return whether a module may get a name from ``import *`` or inside ``try``, not from a plain statement."""
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
-            return True
-        if isinstance(node, ast.Try) and name in ast.dump(node):
-            return True
-    return False
+    return any(
+        (isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names))
+        or (isinstance(node, ast.Try) and name in ast.dump(node))
+        for node in ast.walk(module.tree)
+    )
 
 
 def check_transform(path: Path, transform: str, takes: int, modules: ProjectModules) -> Iterator[Finding]:
@@ -267,14 +266,12 @@ def _project_import_problems(
 
 def _binds_name(module: PipelineModule, name: str) -> bool:
     """Return whether any statement of a module binds a name, at the top level or below."""
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
-            return True
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name:
-            return True
-        if isinstance(node, ast.alias) and (node.asname or node.name.split(".")[0]) == name:
-            return True
-    return False
+    return any(
+        (isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name)
+        or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name)
+        or (isinstance(node, ast.alias) and (node.asname or node.name.split(".")[0]) == name)
+        for node in ast.walk(module.tree)
+    )
 
 
 def _reason_not_callable(node: _Function, takes: int) -> str | None:

@@ -61,11 +61,8 @@ class ErasureRequests:
 
     def current_request(self) -> dict[str, Any] | None:
         """Return the request that is being applied; None without one."""
-        for job in self.jobs:
-            request = self._read_json(job, "request")
-            if request is not None and request["apply"]:
-                return request
-        return None
+        requests = (self._read_json(job, "request") for job in self.jobs)
+        return next((each for each in requests if each is not None and each["apply"]), None)
 
     def read_answers(self, erasure: str) -> Answers:
         """Return the jobs' answers, without those that have not answered."""
