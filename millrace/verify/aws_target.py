@@ -108,14 +108,17 @@ class AwsAccountTarget(VerificationTarget):
             self.client("logs").describe_log_groups(limit=1)
         if any(isinstance(stream, KinesisStream) for stream in copy.environment.streams.values()):
             self._check_shard_quota(copy)
+        self._check_engines_answer(copy)
+        if copy.kafka_cluster is not None:
+            self._check_brokers_answer(names, copy.kafka_cluster)
+
+    def _check_engines_answer(self, copy: VerificationCopy) -> None:
         for engine in {job.engine for job in copy.environment.jobs.values()}:
             with translating_aws_errors(f"cannot list the jobs of {engine}"):
                 if engine == "glue":
                     self.client("glue").get_jobs(MaxResults=1)
                 else:
                     self.client("emr-serverless").list_applications(maxResults=1)
-        if copy.kafka_cluster is not None:
-            self._check_brokers_answer(names, copy.kafka_cluster)
 
     def _check_shard_quota(self, copy: VerificationCopy) -> None:
         with translating_aws_errors("cannot read the shard quota"):
