@@ -11,7 +11,7 @@ from aws_cdk import aws_msk as msk
 from constructs import Construct
 
 from millrace.config.aws.resource_names import Names
-from millrace.config.kafka.topic_time_limits import TIME_LIMITS
+from millrace.config.kafka.clusters import TIME_LIMITS
 from millrace.config.model import Environment, KafkaTopic, MskCluster
 from millrace.sizing.plan_model import Plan
 

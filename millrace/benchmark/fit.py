@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
 
-from millrace.benchmark.measurements import SHORTEST, BatchPoint
-from millrace.benchmark.settled_batches import Disturbance, FitError, find_disturbances
+from millrace.benchmark.measurements import SHORTEST, BatchPoint, Disturbance, FitError, find_disturbances
 from millrace.sizing.queries.benchmark_figures import EstimateWithInterval
 
 Array = npt.NDArray[np.float64]
@@ -103,7 +102,7 @@ def fit_model(
     Parameters
     ----------
     points
-        From :func:`millrace.benchmark.settled_batches.settled_points`; at least two limits.
+        From :func:`millrace.benchmark.measurements.settled_points`; at least two limits.
     warm_up
         Number of batches that were cut, for the result.
     short, left_out
@@ -258,8 +257,7 @@ def _task_spread(points: Sequence[BatchPoint], seed: int) -> EstimateWithInterva
     if not by_run:
         return None
     sums = np.asarray([np.sum(run, axis=0) for run in by_run.values()], dtype=float)
-    drawn = np.random.default_rng(seed).integers(len(sums), size=(RESAMPLES, len(sums)))
-    resampled = sums[drawn].sum(axis=1)
+    resampled = sums[np.random.default_rng(seed).integers(len(sums), size=(RESAMPLES, len(sums)))].sum(axis=1)
     spread = np.sqrt(resampled[:, 0] / resampled[:, 1])
     value = float(np.sqrt(sums[:, 0].sum() / sums[:, 1].sum()))
     low, high = np.percentile(spread, _interval_percentiles_for_few_runs(len(sums), 1))

@@ -178,8 +178,7 @@ def _read_file_and_extended_ones(
     for finding, line in document.mistakes:
         problems.append(Problem(name, line, dotted_path(finding.path), finding.value, finding.allowed))
     tree = document.tree
-    extends = tree.child(EXTENDS)
-    if extends is None:
+    if (extends := tree.child(EXTENDS)) is None:
         return tree
     parent = next(
         (
@@ -192,14 +191,13 @@ def _read_file_and_extended_ones(
     if parent is None or parent in (file, *above):
         known = sorted(each.stem for each in file.parent.glob("*.yaml") if each != file)
         hint = explain_validation_errors.did_you_mean_text(str(extends.value), known)
-        allowed = "the name of another file beside this one that does not extend it in turn"
         problems.append(
             Problem(
                 name,
                 extends.line,
                 EXTENDS,
                 explain_validation_errors.shown_value(extends.to_json()),
-                allowed,
+                "the name of another file beside this one that does not extend it in turn",
                 hint,
             )
         )
@@ -235,9 +233,8 @@ def _shared_resource_findings(file: FilePath, plain: dict[str, Any], root: FileP
 
 def _existing_buckets_and_database(plain: dict[str, Any]) -> dict[Path, str]:
     """Return the existing buckets and the database that only one environment may have; the file may be invalid."""
-    kinds = ("checkpoints", "event-logs")
-    paths: list[Path] = [("storage", "database"), *(("storage", "buckets", kind) for kind in kinds)]
-    values = {path: value_at(plain, *path) for path in paths}
+    paths = (("database",), ("buckets", "checkpoints"), ("buckets", "event-logs"))
+    values = {("storage", *path): value_at(plain, "storage", *path) for path in paths}
     return {path: value for path, value in values.items() if isinstance(value, str)}
 
 

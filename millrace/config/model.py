@@ -121,9 +121,7 @@ class Environment(Model):
     @property
     def queries(self) -> Iterator[tuple[str, str, Query]]:
         """Job, name and settings of each query, in the file's order."""
-        for job, settings in self.jobs.items():
-            for name, query in settings.queries.items():
-                yield job, name, query
+        return ((job, name, query) for job, own in self.jobs.items() for name, query in own.queries.items())
 
     @property
     def value_locations(self) -> Locations:

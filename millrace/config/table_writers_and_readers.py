@@ -30,6 +30,8 @@ def readers_of_table(environment: Environment, table: str) -> Iterator[tuple[str
     table
         Name of the table in the file.
     """
-    for job, name, query in environment.queries:
-        if table in dict(query.source_tables_and_routes):
-            yield job, name
+    return (
+        (job, name)
+        for job, name, query in environment.queries
+        if table in dict(query.source_tables_and_routes)
+    )

@@ -18,8 +18,7 @@ from millrace.lifecycle.changes.compare_with_deployed import (
     read_deployed_url_and_document,
 )
 from millrace.lifecycle.changes.deployment_changes import JobChange
-from millrace.lifecycle.changes.stack_removals import StackRemoval, in_removal_order
-from millrace.lifecycle.changes.undeclared_stacks import deployed_template
+from millrace.lifecycle.changes.undeclared_stacks import StackRemoval, deployed_template, in_removal_order
 from millrace.lifecycle.jobs.health import (
     PATIENCE_SECONDS,
     POLL_SECONDS,
@@ -149,14 +148,12 @@ def deploy_around_jobs_and_return_started(
                 trouble.append(f"{removal.stack} is still there: {error}; deploy again")
     for number, change in enumerate(changes.jobs):
         try:
-            began = _start_and_return_time(aws, change, stopped, progress)
-            if began is not None:
+            if (began := _start_and_return_time(aws, change, stopped, progress)) is not None:
                 started[change.job] = began
         except (AwsError, DeployError, NotDeployedError) as error:
             trouble.append(str(error))
         except BaseException:
-            left = [rest.job for rest in changes.jobs[number:] if rest.after in ("start", "restart")]
-            if left:
+            if left := [rest.job for rest in changes.jobs[number:] if rest.after in ("start", "restart")]:
                 progress(
                     f"interrupted: deployed, but these jobs do not run the new version yet: {', '.join(left)}: "
                     f"{_manual_start_text(aws, 'JOB')}"

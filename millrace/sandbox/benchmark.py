@@ -159,11 +159,10 @@ def run_benchmark_schedule(
         (home / "schedule.json").as_uri(),
     )
     environment = {**program_variables(), "JAVA_HOME": str(java_home()), "PYTHONPATH": python_import_path()}
-    entry = CORE / "main.py"
     with start_spark_submit.start_driver(
         "benchmark",
         home,
-        entry,
+        CORE / "main.py",
         settings,
         [*files, "--engine", "sandbox"],
         environment=environment,

@@ -27,8 +27,8 @@ from millrace.sandbox.programs.child_processes import (
     stop_left_programs,
     wait_until,
 )
-from millrace.sandbox.records import lake_tables, traffic
-from millrace.sandbox.records.ledger import Ledger, LedgerComparison
+from millrace.sandbox.records import traffic
+from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare_with_ledger
 from millrace.sandbox.records.producer import BackgroundThread
 from millrace.sandbox.records.traffic_targets import sandbox_producer
 
@@ -274,7 +274,7 @@ class _EnvironmentTrial(JobsDrill):
                 self.say(f"{self.names.table(table)}: first rows after {first[table]:.0f} s")
             return not missing
 
-        logs = ", ".join(str(runs[-1].job.process.log) for runs in self.local.by_job.values())
+        logs = ", ".join(str(runs[-1].process.log) for runs in self.local.by_job.values())
         what = f"a first row in {', '.join(missing)}; the jobs' logs: {logs}"
         self.wait_while_jobs_run(
             lambda: note_first_rows_and_tell_if_all() or bool(first), _START_SECONDS, what
@@ -318,7 +318,7 @@ class _EnvironmentTrial(JobsDrill):
         """Return a table's content after the trial."""
         full = self.names.table(table)
         ledger = self.ledger_by_table().get(table)
-        account = None if ledger is None else lake_tables.compare_with_ledger(self.catalog, ledger, full)
+        account = None if ledger is None else compare_with_ledger(self.catalog, ledger, full)
         rows = self.count_rows(table)
         example = _example_row(self.catalog.load_table(full)) if rows else {}
         return TableAfterTrial(rows, first_seconds, example, account, self.derived.get(table))

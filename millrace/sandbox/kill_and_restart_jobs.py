@@ -16,7 +16,7 @@ from pyiceberg.catalog import Catalog
 from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.aws_error_messages import ThrottledError, translating_aws_errors
 from millrace.sandbox.programs.child_processes import StalledError, wait_until
-from millrace.sandbox.records import lake_tables
+from millrace.sandbox.records.ledger import load_table_if_exists, row_count
 from millrace.sandbox.records.producer import BackgroundThread
 
 Say = Callable[[str], None]
@@ -188,11 +188,10 @@ class JobsDrill:
     def _measure_recovery_seconds(self, job: str, tables: Sequence[str], dead: datetime, what: str) -> float:
         """Wait for the first commit to one of some tables after their job's run ended; return the seconds to it."""
         after = dead.timestamp() * 1000
-        event = f"a commit to {' or '.join(tables)} after {what}"
         self.wait_while_jobs_run(
             lambda: self._first_commit_ms_after(tables, after) is not None,
             self.runs.patience.recover,
-            event,
+            f"a commit to {' or '.join(tables)} after {what}",
             [job],
         )
         return ((self._first_commit_ms_after(tables, after) or after) - after) / 1000
@@ -258,14 +257,14 @@ class JobsDrill:
         """Return the number of rows of a table of the environment."""
         table = self.names.table(name)
         with translating_table_errors(table):
-            return lake_tables.row_count(self.catalog, table)
+            return row_count(self.catalog, table)
 
     def _first_commit_ms_after(self, names: Sequence[str], after_ms: float) -> float | None:
         """Return the time in ms of the first commit to some tables after a time, by the clock of the committing process."""
         times: list[int] = []
         for name in map(self.names.table, names):
             with translating_table_errors(name):
-                table = lake_tables.load_table_if_exists(self.catalog, name)
+                table = load_table_if_exists(self.catalog, name)
             times += [snapshot.timestamp_ms for snapshot in table.snapshots()] if table else []
         return min((at for at in times if at > after_ms), default=None)
 
@@ -293,8 +292,7 @@ class JobsDrill:
         for sending in self.sending:
             sending.raise_error_of_work()
         for job in jobs:
-            why = self.runs.why_ended(self.names, job)
-            if why is not None:
+            if (why := self.runs.why_ended(self.names, job)) is not None:
                 raise DrillError(f"job {job}: {why}")
 
 

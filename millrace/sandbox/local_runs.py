@@ -19,20 +19,6 @@ _TERMINATED = (0, 128 + signal.SIGTERM)
 """Exit statuses of a JVM that was asked to end, after its shutdown hooks let the current batches finish."""
 
 
-@dataclass
-class LocalSparkRun:
-    """A run of local Spark, with its start and end."""
-
-    job: LocalJob
-    began: float
-    ended: float | None = None
-
-    @property
-    def seconds(self) -> float:
-        """Seconds that it ran, so far."""
-        return (time.monotonic() if self.ended is None else self.ended) - self.began
-
-
 @dataclass(kw_only=True)
 class LocalJobRunner(JobRunner):
     """Runs of the jobs of an environment that is deployed to LocalStack.
@@ -46,7 +32,7 @@ class LocalJobRunner(JobRunner):
     spark: SandboxSpark
     prefix: str = ""
     patience: DrillTimeLimits = PATIENCE
-    by_job: dict[str, list[LocalSparkRun]] = field(default_factory=dict)
+    by_job: dict[str, list[LocalJob]] = field(default_factory=dict)
 
     def catalog(self, names: Names) -> SqlCatalog:
         """Open the catalog that replaces Glue's."""
@@ -55,28 +41,26 @@ class LocalJobRunner(JobRunner):
     def start(self, names: Names, job: str) -> None:
         """Start local Spark from the deployed launch document."""
         own = self.by_job.setdefault(job, [])
-        run = self.spark.submit(self.spark.launch_document(names, job), f"{self.prefix}{job}-{len(own) + 1}")
-        own.append(LocalSparkRun(run, time.monotonic()))
+        document = self.spark.launch_document(names, job)
+        own.append(self.spark.submit(document, f"{self.prefix}{job}-{len(own) + 1}"))
 
     restart_killed_job = start
 
     def kill_run(self, _names: Names, job: str) -> None:
         """Kill the run (kill -9)."""
-        run = self.by_job[job][-1]
-        run.job.process.kill()
-        run.ended = time.monotonic()
+        self.by_job[job][-1].kill()
 
     def why_ended(self, _names: Names, job: str) -> str | None:
         """Return the log's end of a driver that ended by itself."""
         run = self.by_job[job][-1]
-        if run.ended is not None or run.job.process.is_alive:
+        if run.ended is not None or run.process.is_alive:
             return None
-        status = run.job.process.popen.returncode
-        return f"its run ended by itself with status {status}:\n{run.job.process.last_log_lines(25)}"
+        status = run.process.popen.returncode
+        return f"its run ended by itself with status {status}:\n{run.process.last_log_lines(25)}"
 
     def progress_marker(self) -> str:
         """Return the length of the runs' logs, which grow from the start to the first commit and with each batch."""
-        logs = (run.job.process.log for runs in self.by_job.values() for run in runs)
+        logs = (run.process.log for runs in self.by_job.values() for run in runs)
         return f"{sum(log.stat().st_size for log in logs)} bytes of logs"
 
     def stop(self, _names: Names, job: str) -> None:
@@ -88,13 +72,12 @@ class LocalJobRunner(JobRunner):
             It failed at its end, or had to be killed.
         """
         run = self.by_job[job][-1]
-        status = run.job.process.stop(grace_seconds=_GRACE_SECONDS)
+        status = run.process.stop(grace_seconds=_GRACE_SECONDS)
         run.ended = time.monotonic()
         if status not in _TERMINATED:
-            raise DrillError(f"job {job} stopped with status {status}:\n{run.job.process.last_log_lines()}")
+            raise DrillError(f"job {job} stopped with status {status}:\n{run.process.last_log_lines()}")
 
     def kill_all(self) -> None:
         """Kill all runs."""
         for run in (each for runs in self.by_job.values() for each in runs if each.ended is None):
-            run.job.process.kill()
-            run.ended = time.monotonic()
+            run.kill()

@@ -69,8 +69,7 @@ def make_stand_in(environment: Environment, name: str | None = None) -> LocalSta
     if tree is None or (environment.account == ACCOUNT and not in_turns):
         return LocalStandIn(given, environment)
     document = copy.deepcopy({k: v for k, v in tree.to_json().items() if k not in ("extends", "name")})
-    said = tuple(_replace_remote_resources_and_describe(document, environment))
-    if not said:
+    if not (said := tuple(_replace_remote_resources_and_describe(document, environment))):
         return LocalStandIn(given, environment)
     document["account"] = ACCOUNT
     others = {*environment.governance.other_accounts, environment.account} - {None, ACCOUNT}

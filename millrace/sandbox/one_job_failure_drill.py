@@ -22,8 +22,7 @@ from millrace.sandbox.programs.run_launch_document_locally import (
     LocalJob,
     copy_then_move_event_logs,
 )
-from millrace.sandbox.records import lake_tables
-from millrace.sandbox.records.ledger import Ledger, LedgerComparison
+from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare_with_ledger
 from millrace.sandbox.records.producer import MOST_AT_ONCE, yield_at_rate
 from millrace.sandbox.records.traffic_targets import sandbox_producer
 
@@ -129,7 +128,7 @@ class FailureDrill(JobsDrill):
         finally:
             self.stop_traffic()
             self._local.kill_all()
-        runs = [each.job for each in self._local.by_job[self._job]]
+        runs = self._local.by_job[self._job]
         logs = self._sandbox.launch_document(self._job).content["event_logs"]
         for run in runs:
             copy_then_move_event_logs(self._sandbox.stack, run, logs)
@@ -155,7 +154,7 @@ class FailureDrill(JobsDrill):
         return DrillResult(
             job=self._job,
             ledger=self._producer.ledger,
-            account=lake_tables.compare_with_ledger(self.catalog, self._producer.ledger, landed, derived),
+            account=compare_with_ledger(self.catalog, self._producer.ledger, landed, derived),
             recovery_seconds=self.kills[0].recovery_seconds,
             land_seconds=sum(float(event["seconds"]) for event in batches),
             accounted=sum(int(event["landed"]) for event in batches),

@@ -102,8 +102,7 @@ def read_log_lines(job: str, since: datetime | None = None) -> list[LogLine]:
             if begin:
                 begin += len(file.readline())  # whose start is cut off
             for each in file:
-                text = each.decode(errors="replace").rstrip("\r\n")
-                lines.append(LogLine(at, str(path), text, str(begin)))
+                lines.append(LogLine(at, str(path), each.decode(errors="replace").rstrip("\r\n"), str(begin)))
                 begin += len(each)
     return lines
 
@@ -192,8 +191,7 @@ def run_job_once_locally(
     run = spark.submit(document, f"{job}-{what}-{time.time_ns()}", arguments, program=program)
     with run.process:
         status = run.process.popen.wait()
-    said = [each for each in run.events() if each["event"] == event]
-    if not said:
+    if not (said := [each for each in run.events() if each["event"] == event]):
         raise SandboxError(
             f"{what} ended with status {status} and without a result:\n{run.process.last_log_lines()}"
         )

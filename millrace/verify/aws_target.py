@@ -30,7 +30,7 @@ from millrace.lifecycle.account.outputs_and_launch_documents import (
 from millrace.lifecycle.audits import query_audit as audit_job
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.deploy import STOPPABLE
-from millrace.lifecycle.jobs.state_machine import execute_verb_for_answer
+from millrace.lifecycle.jobs.state_machine import Verb, execute_verb_for_answer
 from millrace.lifecycle.preflight.account_checks import check_cdk_bootstrap_version
 from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
 from millrace.sandbox.kill_and_restart_jobs import DrillError, DrillTimeLimits, wait_for_condition
@@ -155,13 +155,15 @@ class AwsAccountTarget(VerificationTarget):
 
     def start(self, names: Names, job: str) -> None:
         """Start it by its state machine."""
-        aws = DeployedEnvironment(names, self.aws.client)
-        execute_verb_for_answer(aws, job, "start", progress=lambda _: None, reason="verification")
+        self._run_verb(names, job, "start")
 
     def stop(self, names: Names, job: str) -> None:
         """Stop it by its state machine."""
+        self._run_verb(names, job, "stop")
+
+    def _run_verb(self, names: Names, job: str, verb: Verb) -> None:
         aws = DeployedEnvironment(names, self.aws.client)
-        execute_verb_for_answer(aws, job, "stop", progress=lambda _: None, reason="verification")
+        execute_verb_for_answer(aws, job, verb, progress=lambda _: None, reason="verification")
 
     def kill_run(self, names: Names, job: str) -> None:
         """End its run: on EMR Serverless without a grace period, on Glue, which has none, by a normal stop.
@@ -223,8 +225,7 @@ class AwsAccountTarget(VerificationTarget):
         return list_all(self.client("glue"), "get_job_runs", "JobRuns", JobName=name, PaginationConfig=page)
 
     def _emr_runs(self, application: str) -> Iterator[Mapping[str, Any]]:
-        emr = self.client("emr-serverless")
-        return list_all(emr, "list_job_runs", "jobRuns", applicationId=application)
+        return list_all(self.client("emr-serverless"), "list_job_runs", "jobRuns", applicationId=application)
 
     def _application_id(self, names: Names, job: str) -> str:
         with translating_aws_errors(f"cannot read the stack of {job}"):
@@ -255,8 +256,7 @@ class AwsAccountTarget(VerificationTarget):
                 self._stop_application(application)
 
     def _stop_application(self, application: str) -> None:
-        live = self._live_emr_runs(application)
-        if live:
+        if live := self._live_emr_runs(application):
             self._kill_emr_run(application, live)
         emr = self.client("emr-serverless")
 
@@ -298,13 +298,12 @@ class AwsAccountTarget(VerificationTarget):
 
 def existing_cluster_sections_for_topic(environment: Environment) -> dict[str, dict[str, Any]]:
     """Return the clusters for a verification's topic: external ones, and existing ones in an existing network."""
-    clusters = {}
-    for name, cluster in environment.kafka.items():
-        if isinstance(cluster, ExternalCluster) or (
-            cluster.existing is not None and environment.network.vpc is not None
-        ):
-            clusters[name] = cluster_section(environment, name)
-    return clusters
+    return {
+        name: cluster_section(environment, name)
+        for name, cluster in environment.kafka.items()
+        if isinstance(cluster, ExternalCluster)
+        or (cluster.existing is not None and environment.network.vpc is not None)
+    }
 
 
 def _billed_glue_run(job: str, settings: GlueJob, workers: int, run: Mapping[str, Any]) -> BilledRun:

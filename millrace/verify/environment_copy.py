@@ -188,8 +188,7 @@ def write_verification_environment(
         "streams": {},
         "jobs": {},
     }
-    keys = environment.storage.keys.model_dump(mode="json", exclude_none=True)
-    if keys:
+    if keys := environment.storage.keys.model_dump(mode="json", exclude_none=True):
         document["storage"]["keys"] = keys
     traffic = {"records_per_second": settings.per_second, "record_size": f"{_RECORD_BYTES}B"}
     if "kinesis" in used:
@@ -254,10 +253,11 @@ def _payload_and_writers_of_kind(streams: _Streams, kind: str) -> tuple[Payload,
 
 def _engines_stream_kinds_and_formats(environment: Environment) -> Iterator[tuple[str, str, Payload]]:
     """Yield the engine, the kind of the stream, and the format there, of all that queries of the environment read."""
-    for job in environment.jobs.values():
-        for query in job.queries.values():
-            for reading in query.stream_readings_by_place.values():
-                yield job.engine, environment.streams[reading.source].kind, reading
+    return (
+        (environment.jobs[job].engine, environment.streams[reading.source].kind, reading)
+        for job, _, query in environment.queries
+        for reading in query.stream_readings_by_place.values()
+    )
 
 
 def _first_payload_and_writers_by_kind(environment: Environment, root: Path) -> _Streams:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import HOURS, cost_item, price_name
@@ -109,23 +110,19 @@ def cost_items(
         Whether it is expected: then no figure was measured.
     """
     table = price_table_of_region(environment.region, environment.value_locations.root)
+    priced = partial(cost_item, prices=table, assumed=expected)
     items = [*_run_cost_items(usage.runs, table, expected=expected)]
     if usage.shard_seconds:
-        hours = usage.shard_seconds / 3600
-        why = f"{hours:.2f} shard-hours"
-        items.append(cost_item("shards", hours, "kinesis.shard_hour", table, why, assumed=expected))
-        millions = usage.put_units / 1e6
-        why = f"{usage.put_units:,} PUT units of 25 KB"
-        items.append(cost_item("puts", millions, "kinesis.million_put_units", table, why, assumed=expected))
+        hours, puts = usage.shard_seconds / 3600, usage.put_units
+        items.append(priced("shards", hours, "kinesis.shard_hour", why=f"{hours:.2f} shard-hours"))
+        why = f"{puts:,} PUT units of 25 KB"
+        items.append(priced("puts", puts / 1e6, "kinesis.million_put_units", why=why))
     if usage.objects:
         why = f"{usage.objects:,} objects were put, the least number of requests"
-        items.append(
-            cost_item("S3 requests", usage.objects / 1000, "s3.thousand_puts", table, why, assumed=expected)
-        )
-    share = usage.deployed_seconds / 3600 / HOURS
-    monthly = [*plan.shared, *(line for cluster in plan.clusters.values() for line in cluster.cost)]
-    for line in monthly:
-        why = f"{line.why}; {usage.deployed_seconds / 60:.0f} minutes of a month"
+        items.append(priced("S3 requests", usage.objects / 1000, "s3.thousand_puts", why=why))
+    share, minutes = usage.deployed_seconds / 3600 / HOURS, usage.deployed_seconds / 60
+    for line in [*plan.shared, *(line for cluster in plan.clusters.values() for line in cluster.cost)]:
+        why = f"{line.why}; {minutes:.0f} minutes of a month"
         items.append(CostItem(line.name, line.usd * share, why, assumed=expected))
     return tuple(items)
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -22,8 +23,7 @@ from millrace.sandbox.kill_and_restart_jobs import (
     wait_for_condition,
 )
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
-from millrace.sandbox.records import lake_tables
-from millrace.sandbox.records.ledger import Ledger
+from millrace.sandbox.records.ledger import Ledger, compare_with_ledger
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from millrace.sandbox.records.traffic import TokenBucket, TrafficFeed, TrafficShape, default_key_field
 from millrace.sandbox.schemas.traffic_values import RecordGenerator
@@ -187,9 +187,10 @@ class VerificationScenario(JobsDrill):
             kinesis.update_shard_count(
                 StreamName=stream, TargetShardCount=after, ScalingType="UNIFORM_SCALING"
             )
+            asked = partial(kinesis.describe_stream_summary, StreamName=stream)
             wait_for_condition(
                 lambda: (
-                    self._stream_status(kinesis, stream) == "ACTIVE"
+                    asked()["StreamDescriptionSummary"]["StreamStatus"] == "ACTIVE"
                     and self._open_shard_count(kinesis, stream) == after
                 ),
                 self.runs.patience.reshard,
@@ -197,12 +198,6 @@ class VerificationScenario(JobsDrill):
             )
         self.reshards.append((before, after))
         self.shards.append((time.monotonic(), after))
-
-    @staticmethod
-    def _stream_status(kinesis: Any, stream: str) -> str:
-        return str(
-            kinesis.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]["StreamStatus"]
-        )
 
     @staticmethod
     def _open_shard_count(kinesis: Any, stream: str) -> int:
@@ -222,8 +217,7 @@ class VerificationScenario(JobsDrill):
         for sending in self.sending:
             sending.stop()
         self.say("waiting until all records are landed and derived")
-        lacking = self.wait_for_rows_and_describe_missing(self._expected_rows_by_table())
-        if not lacking:
+        if not (lacking := self.wait_for_rows_and_describe_missing(self._expected_rows_by_table())):
             time.sleep(_SETTLE_SECONDS)
         self.stop()
         return lacking
@@ -269,6 +263,6 @@ def compare_with_ledgers(
     for leg in copy.legs:
         landed, derived = copy.names.table(leg.landed), copy.names.table(leg.derived)
         with translating_table_errors(f"{landed} and {derived}"):
-            account = lake_tables.compare_with_ledger(catalog, ledgers[leg.stream], landed, derived)
+            account = compare_with_ledger(catalog, ledgers[leg.stream], landed, derived)
         comparisons.append(TableComparison(leg, account))
     return tuple(comparisons)

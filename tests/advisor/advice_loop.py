@@ -35,7 +35,7 @@ from millrace.sandbox.programs.run_launch_document_locally import (
     LocalJob,
     copy_then_move_event_logs,
 )
-from millrace.sandbox.records import lake_tables
+from millrace.sandbox.records.ledger import row_count
 from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, yield_at_rate
 from millrace.sizing import plan
 from tests.faults.shop import orders_with_expected_results
@@ -161,7 +161,7 @@ class Loop:
     def caught_up(self, sandbox: Sandbox) -> bool:
         """Whether what was sent is in the table."""
         catalog = sandbox.spark.catalog(sandbox.names.warehouse_url)
-        return lake_tables.row_count(catalog, sandbox.names.table(TABLE)) >= len(self.producer.ledger)
+        return row_count(catalog, sandbox.names.table(TABLE)) >= len(self.producer.ledger)
 
     def judged(self) -> Advice:
         """What the advisor says of the last log, with the environment as it is."""

@@ -28,7 +28,7 @@ from millrace.sandbox.localstack_deployment import Sandbox, running_localstack_a
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.run_launch_document_locally import LocalJob
-from millrace.sandbox.records import lake_tables
+from millrace.sandbox.records.ledger import compare_with_ledger, row_count
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from tests import kinesalite
 from tests.faults import lake_rows
@@ -102,11 +102,11 @@ class Shop:
 
     def count(self, table: str) -> int:
         """Rows of an append-only table, by its last snapshot."""
-        return lake_tables.row_count(self.catalog, self.sandbox.names.table(table))
+        return row_count(self.catalog, self.sandbox.names.table(table))
 
     def landed(self, table: str, ledger: Remembered) -> Difference:
         """Hold a landing table against a ledger."""
-        result = lake_tables.compare_with_ledger(self.catalog, ledger, self.sandbox.names.table(table))
+        result = compare_with_ledger(self.catalog, ledger, self.sandbox.names.table(table))
         others = result.unknown + result.misjudged + result.altered
         return Difference(table, result.produced, result.lost, result.duplicated, others)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
-from millrace.sandbox.records.lake_tables import load_table_if_exists
+from millrace.sandbox.records.ledger import load_table_if_exists
 
 
 def read(catalog: Catalog, name: str, *columns: str) -> list[tuple[Any, ...]]:

@@ -31,7 +31,7 @@ from millrace.etl.launch.lease_record import LIVE_SECONDS
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.deploy import launch_document_in_assembly
 from millrace.lifecycle.jobs.state_machine import Verb, execute_verb
-from millrace.lifecycle.versions_for_rollback import UpgradeError, read_deployed_version
+from millrace.lifecycle.upgrade_or_rollback_job import UpgradeError, read_deployed_version
 from millrace.sandbox.operate_running_sandbox import save_endpoints
 from millrace.sandbox.programs.child_processes import SandboxError
 from tests.faults.shop_project import ENVIRONMENT, millrace, synthesise

@@ -21,8 +21,7 @@ from millrace.sandbox.programs.child_processes import ChildProcess, wait_until
 from millrace.sandbox.programs.run_launch_document_locally import local_catalog_settings
 from millrace.sandbox.programs.start_spark_submit import read_driver_events
 from millrace.sandbox.programs.toolchain import ROOT, program_variables
-from millrace.sandbox.records import lake_tables
-from millrace.sandbox.records.ledger import LedgerComparison
+from millrace.sandbox.records.ledger import LedgerComparison, compare_with_ledger, row_count
 from millrace.sandbox.records.producer import KinesisProducer
 from tests.faults import small_job_documents
 from tests.faults.record_sender import DDL, Feed
@@ -232,7 +231,7 @@ class Stage:
 
     def landed(self) -> int:
         """Rows of the table, by its last snapshot."""
-        return lake_tables.row_count(self.catalog, TABLE)
+        return row_count(self.catalog, TABLE)
 
     def until(self, reached: Callable[[], bool], seconds: float, what: str) -> None:
         """Wait for something.
@@ -267,7 +266,7 @@ class Stage:
 
     def account(self) -> LedgerComparison:
         """Hold the table against the ledger."""
-        return lake_tables.compare_with_ledger(self.catalog, self.feed.producer.ledger, TABLE)
+        return compare_with_ledger(self.catalog, self.feed.producer.ledger, TABLE)
 
     def kill(self) -> None:
         """End all runs."""

@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.records import lake_tables
-from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare_tables_with_ledger
+from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare_tables_with_ledger, row_count
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from tests.faults import small_job_documents
 from tests.faults.record_sender import Feed
@@ -145,7 +144,7 @@ class RoutedStage(Stage):
             self.until(lambda t=table, c=count: self._count(t) >= c, 120, f"{count} rows in {table}")  # type: ignore[misc]  # of this turn
 
     def _count(self, table: str) -> int:
-        return lake_tables.row_count(self.catalog, f"faults.{table}")
+        return row_count(self.catalog, f"faults.{table}")
 
     def account(self) -> LedgerComparison:
         """Of the routed table; the others are counted in where they are not exact."""

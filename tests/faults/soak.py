@@ -34,7 +34,7 @@ from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.run_launch_document_locally import LocalJob
 from millrace.sandbox.programs.toolchain import java_home
-from millrace.sandbox.records import lake_tables
+from millrace.sandbox.records.ledger import compare_with_ledger, row_count
 from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, yield_at_rate
 
 JOB = "flights"
@@ -139,14 +139,12 @@ def endless() -> Iterator[RecordToSend]:
 def held(sandbox: Sandbox, producer: KafkaProducer) -> Any:
     """Compare both tables with the ledger."""
     catalog, table = sandbox.spark.catalog(sandbox.names.warehouse_url), sandbox.names.table
-    return lake_tables.compare_with_ledger(catalog, producer.ledger, table(LANDED), table(DERIVED))
+    return compare_with_ledger(catalog, producer.ledger, table(LANDED), table(DERIVED))
 
 
 def rows_of(sandbox: Sandbox, table: str) -> int:
     """Rows by the table's last state."""
-    return lake_tables.row_count(
-        sandbox.spark.catalog(sandbox.names.warehouse_url), sandbox.names.table(table)
-    )
+    return row_count(sandbox.spark.catalog(sandbox.names.warehouse_url), sandbox.names.table(table))
 
 
 def parser() -> argparse.ArgumentParser:

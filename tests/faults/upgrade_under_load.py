@@ -31,13 +31,11 @@ from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.deploy import compare_with_deployed, launch_document_in_assembly
 from millrace.lifecycle.jobs.state_machine import execute_verb
 from millrace.lifecycle.upgrade_or_rollback_job import (
-    roll_back_job_and_tell_if_started,
-    upgrade_job_and_tell_if_started,
-)
-from millrace.lifecycle.versions_for_rollback import (
     UpgradeError,
     find_previous_version,
     read_deployed_version,
+    roll_back_job_and_tell_if_started,
+    upgrade_job_and_tell_if_started,
 )
 from millrace.sandbox.programs import cdk, kafka_broker
 from millrace.sandbox.programs.child_processes import RUN, SandboxError

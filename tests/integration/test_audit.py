@@ -16,17 +16,17 @@ from pyiceberg.exceptions import NoSuchTableError
 from typer.testing import CliRunner
 
 from millrace.cli.app import app
-from millrace.lifecycle.audits.direct_query_records import (
+from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult, hour_starts_covering_window
+from millrace.lifecycle.audits.kafka import TopicReader, compare_offsets_by_hour
+from millrace.lifecycle.audits.query_audit import audit_query
+from millrace.lifecycle.audits.records_in_tables import (
     OFFSETS,
     QUERY,
+    LandedRecords,
     SinkAndDeadLetters,
     SinkRecords,
     ranges_in_commits,
 )
-from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult, hour_starts_covering_window
-from millrace.lifecycle.audits.kafka import TopicReader, compare_offsets_by_hour
-from millrace.lifecycle.audits.query_audit import audit_query
-from millrace.lifecycle.audits.read_landing_table import LandedRecords
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.sandbox import operate_running_sandbox
 from millrace.sandbox.localstack_deployment import Sandbox

@@ -12,9 +12,16 @@ from pathlib import Path
 import numpy as np
 
 from millrace.benchmark.fit import ModelFit, fit_model
-from millrace.benchmark.measurements import BatchPoint, Measurements, Run, to_batch_point
+from millrace.benchmark.measurements import (
+    BatchPoint,
+    Disturbance,
+    Measurements,
+    Run,
+    count_warmup_batches,
+    find_disturbances,
+    to_batch_point,
+)
 from millrace.benchmark.run_schedule import WARM_UP
-from millrace.benchmark.settled_batches import Disturbance, count_warmup_batches, find_disturbances
 from millrace.config import load
 from millrace.config.aws.resource_names import Names
 from millrace.etl.launch.erase_request_and_benchmark_schedule import BenchmarkRun

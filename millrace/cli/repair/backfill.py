@@ -26,7 +26,7 @@ from millrace.config import Environment
 from millrace.config.queries import DeriveQuery, LandQuery
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.aws_error_messages import AwsError
-from millrace.lifecycle.jobs.one_off_run import run_job_once, wait_for_logged_result
+from millrace.lifecycle.jobs.state_machine import run_job_once, wait_for_logged_result
 from millrace.sizing import plan
 from millrace.sizing.queries.benchmark_figures import speed_of_query
 
@@ -164,7 +164,7 @@ def _amount_and_cost_text(
     origin: str | None,
 ) -> str:
     """Return the amount to read, with time and cost."""
-    from millrace.lifecycle.audits.read_landing_table import LandedRecords
+    from millrace.lifecycle.audits.records_in_tables import LandedRecords
 
     if span is None:
         return f"{name}: the lines of {origin}, one transaction per file"

@@ -26,7 +26,7 @@ from millrace.etl.launch.lease_record import FOLDER
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
-from millrace.lifecycle.jobs.one_off_run import run_job_once, wait_for_logged_result
+from millrace.lifecycle.jobs.state_machine import run_job_once, wait_for_logged_result
 
 
 def replay(

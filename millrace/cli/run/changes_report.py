@@ -17,7 +17,7 @@ from millrace.cli.run.checkpoint_compatibility import (
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.lifecycle.account.catalog_columns import ddl_columns_by_table, table_names_in_settings
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.changes.stack_removals import StackRemoval
+from millrace.lifecycle.changes.undeclared_stacks import StackRemoval
 from millrace.lifecycle.deploy import DeploymentChanges, job_settings_in_assembly
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from millrace.lifecycle.deploy import (
     compare_with_deployed,
     deploy_around_jobs_and_return_started,
 )
-from millrace.lifecycle.versions_for_rollback import save_deployed_version
+from millrace.lifecycle.upgrade_or_rollback_job import save_deployed_version
 
 
 def deploy(

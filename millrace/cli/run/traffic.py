@@ -31,7 +31,7 @@ from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
     from millrace.sandbox.records.traffic import SentTraffic, TrafficFeed, TrafficShape
-    from millrace.sandbox.records.traffic_targets_by_kind import TrafficTarget
+    from millrace.sandbox.records.traffic_targets import TrafficTarget
 
 _SHOWN = 5
 """Number of records in a dry run, unless more are requested."""

@@ -26,7 +26,7 @@ from millrace.cli.shared.options import (
 from millrace.lifecycle import upgrade_or_rollback_job as steps
 from millrace.lifecycle.changes.table_writer_changes import checkpoints_url
 from millrace.lifecycle.deploy import DeploymentChanges
-from millrace.lifecycle.versions_for_rollback import UpgradeError, find_previous_version
+from millrace.lifecycle.upgrade_or_rollback_job import UpgradeError, find_previous_version
 
 Patience = Annotated[
     int,

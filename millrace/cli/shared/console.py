@@ -18,7 +18,7 @@ from rich.padding import Padding
 from rich.table import Column, Table
 
 from millrace.config import ConfigurationError
-from millrace.config.document.escape_invisible_characters import TABLE
+from millrace.config.document.problems import TABLE
 
 _PIPE_WIDTH = 100_000
 """Width of output to a pipe; larger than any row, so that scripts and logs get no wrapped or cut lines."""

@@ -23,7 +23,7 @@ REFUSED = 2
 """Exit status: the user's mistake, in a file, an option or the credentials."""
 
 STATUS: Mapping[str, int] = {
-    "millrace.benchmark.settled_batches.FitError": FAILED,
+    "millrace.benchmark.measurements.FitError": FAILED,
     "millrace.cli.shared.expected_failures.CommandRefusedError": REFUSED,
     "millrace.infra.errors.InfrastructureError": REFUSED,
     "millrace.lifecycle.jobs.checkpoints.CheckpointRequestError": REFUSED,
@@ -32,7 +32,7 @@ STATUS: Mapping[str, int] = {
     "millrace.lifecycle.jobs.health.UnhealthyJobError": FAILED,
     "millrace.lifecycle.aws_error_messages.AwsError": FAILED,
     "millrace.lifecycle.aws_error_messages.CredentialsError": REFUSED,
-    "millrace.lifecycle.versions_for_rollback.UpgradeError": FAILED,
+    "millrace.lifecycle.upgrade_or_rollback_job.UpgradeError": FAILED,
     "millrace.sandbox.schemas.avro_types_and_encoding.AvroSchemaError": FAILED,
     "millrace.sandbox.schemas.infer.InferenceError": FAILED,
     "millrace.sandbox.programs.jars.JarError": FAILED,

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
-from millrace.config.document.escape_invisible_characters import escape_invisible
+from millrace.config.document.problems import escape_invisible
 
 SCRIPTS = ("elements.js", "charts.js", "flow.js", "documents.js")
 """In the order in which they use each other."""

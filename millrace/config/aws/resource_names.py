@@ -102,8 +102,7 @@ class Names:
 
     def table(self, name: str) -> str:
         """Return ``database.table`` in the lake catalog."""
-        existing = self.environment.tables.get(name)
-        if existing is not None:
+        if (existing := self.environment.tables.get(name)) is not None:
             return f"{existing.database}.{existing.table}"
         return f"{self.database}.{name}"
 

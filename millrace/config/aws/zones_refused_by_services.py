@@ -41,8 +41,7 @@ def _zones_by_limited_engine(environment: Environment) -> dict[str, tuple[str, .
 
 def creates_msk_cluster(environment: Environment) -> bool:
     """Return whether the environment creates an MSK cluster."""
-    clusters = environment.kafka.values()
-    return any(isinstance(each, MskCluster) and each.existing is None for each in clusters)
+    return any(isinstance(each, MskCluster) and each.existing is None for each in environment.kafka.values())
 
 
 def warning_if_aws_chooses_zones(environment: Environment) -> str | None:

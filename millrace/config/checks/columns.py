@@ -152,8 +152,7 @@ def check_columns(
     after = state is not None and end.transform is not None
     known = None if after else read
     for position, enrichment in enumerate(end.enrich):
-        here = (*path, "enrich", position)
-        yield from _check_enrichment(here, enrichment, known, where, catalog)
+        yield from _check_enrichment((*path, "enrich", position), enrichment, known, where, catalog)
         if known is not None:
             known = {**known, **{name: DdlType("unknown") for name in enrichment.columns}}
     words = (
@@ -232,8 +231,7 @@ def _columns_read_and_their_name(end: WritesSink, catalog: ColumnCatalog) -> tup
 def _check_watermark(path: Path, mark: Watermark, columns: Columns | None, where: str) -> Iterator[Finding]:
     if columns is None:
         return
-    kind = columns.get(mark.time)
-    if kind is None:
+    if (kind := columns.get(mark.time)) is None:
         times = [name for name, each in columns.items() if each.name == "timestamp"]
         yield from _missing_column_finding(
             (*path, "time"), mark.time, dict.fromkeys(times, _TIME), f"a timestamp, {where}"
@@ -258,8 +256,7 @@ def _check_enrichment(
             yield Finding(
                 (*path, "columns", new), new, f"a new column: the stream has {new} already ({where})"
             )
-    table = catalog.columns_of_table_or_route(enrichment.table, None)
-    if table is None:
+    if (table := catalog.columns_of_table_or_route(enrichment.table, None)) is None:
         return
     for key in ("on", "columns"):
         for ours, theirs in getattr(enrichment, key).items():

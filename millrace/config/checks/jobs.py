@@ -9,15 +9,20 @@ from pathlib import Path as FilePath
 
 from millrace.config.checks.columns import ColumnCatalog, check_columns, check_redact, check_rules
 from millrace.config.checks.formats import check_format
-from millrace.config.checks.kafka_reading import check_reading
-from millrace.config.checks.partition_lists import (
+from millrace.config.checks.kafka import (
     check_lag_group_overlap,
+    check_reading,
     check_shared_topics,
     partition_lists_by_stream_and_table,
 )
-from millrace.config.checks.routes import check_read_routes_exist, check_routes
-from millrace.config.checks.sinks import check_distinct_targets, check_sink
-from millrace.config.checks.state import check_state, check_transform_and_its_state
+from millrace.config.checks.queries import (
+    check_distinct_targets,
+    check_read_routes_exist,
+    check_routes,
+    check_sink,
+    check_state,
+    check_transform_and_its_state,
+)
 from millrace.config.checks.transforms import ProjectModules
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding, Path, dotted_path
@@ -116,9 +121,9 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             query_path = (*path, "queries", query_name)
             yield from _check_written_tables(query_path, query, environment, writers, shared_out)
             for place, reading in query.stream_readings_by_place.items():
-                yield from _check_source_format_and_rules((*query_path, *place), reading, known_streams, root)
-                if query.sinks_by_place:
-                    yield from _check_kafka_source((*query_path, *place), reading.source, environment)
+                yield from _check_reading(
+                    (*query_path, *place), query, reading, environment, known_streams, root
+                )
             if isinstance(query, RoutesBase):
                 yield from check_routes(query_path, query, environment)
             if isinstance(query, LandQuery) and query.fan_out:
@@ -227,27 +232,24 @@ def _check_written_tables(
             )
 
 
-def _check_source_format_and_rules(
-    path: Path, query: Reading, streams: list[str], root: FilePath
+def _check_reading(
+    path: Path, query: Query, reading: Reading, environment: Environment, streams: list[str], root: FilePath
 ) -> Iterator[Finding]:
-    if query.source not in streams:
+    if reading.source not in streams:
         yield Finding(
             (*path, "source"),
-            query.source,
+            reading.source,
             f"a declared stream: {', '.join(streams) or 'there is none'}",
-            did_you_mean_text(query.source, streams),
+            did_you_mean_text(reading.source, streams),
         )
-    yield from check_format(path, query, root)
-    yield from check_redact((*path, "redact"), query, root)
-    yield from check_rules((*path, "rules"), query, root)
-
-
-def _check_kafka_source(path: Path, source: str, environment: Environment) -> Iterator[Finding]:
-    stream = environment.streams.get(source)
-    if stream is not None and not stream.repeats:
+    yield from check_format(path, reading, root)
+    yield from check_redact((*path, "redact"), reading, root)
+    yield from check_rules((*path, "rules"), reading, root)
+    stream = environment.streams.get(reading.source)
+    if query.sinks_by_place and stream is not None and not stream.repeats:
         yield Finding(
             (*path, "source"),
-            source,
+            reading.source,
             "a Kafka topic: a Kinesis batch holds other records when it is replayed; land it, then derive",
         )
 

@@ -50,16 +50,14 @@ def _check_role_accounts(environment: Environment) -> Iterator[Finding]:
 
 def _check_reference_refresh_before_expiry(environment: Environment) -> Iterator[Finding]:
     """Check that a reference table is refreshed before the snapshot that a job reads can expire."""
-    upkeep = environment.storage.upkeep
-    if upkeep is None:
+    if (upkeep := environment.storage.upkeep) is None:
         return
     for job, name, query in environment.queries:
-        enrich = [
+        for place, item in [
             ((*place, "enrich", str(number)), item)
             for place, end in query.sinks_by_place.items()
             for number, item in enumerate(end.enrich)
-        ]
-        for place, item in enrich:
+        ]:
             if 2 * item.refresh > upkeep.snapshots and item.table not in environment.tables:
                 yield Finding(
                     ("jobs", job, "queries", name, *place, "refresh"),
@@ -123,8 +121,7 @@ def _check_zone_ids(environment: Environment) -> Iterator[Finding]:
         count = network.availability_zones or "2 or 3"
         yield Finding(path, zone_ids, f"{count} different zones, as network.availability_zones says")
     for zone in network.zone_ids:
-        allowed = zones_refused_by_services.suggest_zones_instead_of(environment, zone)
-        if allowed is not None:
+        if (allowed := zones_refused_by_services.suggest_zones_instead_of(environment, zone)) is not None:
             yield Finding(path, zone, allowed)
 
 
@@ -145,8 +142,7 @@ def _check_storage(environment: Environment) -> Iterator[Finding]:
     if storage.database is not None:
         existing["database"] = storage.database
     for kind, bucket in storage.buckets.items():
-        first = owners.setdefault(bucket, kind)
-        if first != kind:
+        if (first := owners.setdefault(bucket, kind)) != kind:
             yield Finding(
                 ("storage", "buckets", kind), bucket, f"a bucket of its own: {first} is {bucket} already"
             )
@@ -204,8 +200,7 @@ def _check_observability(environment: Environment) -> Iterator[Finding]:
 
 
 def _check_history_server(environment: Environment) -> Iterator[Finding]:
-    history = environment.history
-    if history is None:
+    if (history := environment.history) is None:
         return
     path: Path = ("history",)
     memory = FARGATE_MEMORY_GIB[history.vcpu]
@@ -225,8 +220,7 @@ def _check_history_server(environment: Environment) -> Iterator[Finding]:
     yield from check_same_region(
         (*path, "certificate"), history.certificate, "a certificate", environment.region
     )
-    sign_in = history.sign_in
-    if sign_in is not None:
+    if (sign_in := history.sign_in) is not None:
         here = (*path, "sign_in")
         if history.certificate is None:
             yield Finding(

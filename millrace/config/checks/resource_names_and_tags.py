@@ -125,8 +125,7 @@ def _check_unique_names(names: Names) -> Iterator[Finding]:
     owners: dict[tuple[str, str], str] = {}
     for name, stream in names.environment.streams.items():
         physical = names.stream(name)
-        first = owners.setdefault((stream.name_scope, physical), name)
-        if first != name:
+        if (first := owners.setdefault((stream.name_scope, physical), name)) != name:
             yield Finding(
                 ("streams", name, stream.named_by),
                 physical,
@@ -152,17 +151,17 @@ def _check_unique_checkpoint_folders(names: Names) -> Iterator[Finding]:
 
 def _check_unique_consumers(names: Names) -> Iterator[Finding]:
     """Check that each consumer has one reader: two would take over each other's subscription."""
-    owners: dict[tuple[str, str], str] = {}
-    for name, stream in names.environment.streams.items():
-        for consumer in stream.consumers_of_other_programs:
-            owners[name, consumer] = f"streams.{name}.fan_out_consumers"
+    owners = {
+        (name, consumer): f"streams.{name}.fan_out_consumers"
+        for name, stream in names.environment.streams.items()
+        for consumer in stream.consumers_of_other_programs
+    }
     for job_name, name, query in names.environment.queries:
         if not isinstance(query, LandQuery) or not query.fan_out:
             continue
         consumer = names.fan_out_consumer(job_name, name)
         here = f"jobs.{job_name}.queries.{name}"
-        first = owners.setdefault((query.source, consumer), here)
-        if first != here:
+        if (first := owners.setdefault((query.source, consumer), here)) != here:
             yield Finding(
                 ("jobs", job_name, "queries", name),
                 f"consumer {consumer} of {query.source}",

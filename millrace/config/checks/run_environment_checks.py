@@ -13,11 +13,11 @@ from millrace.config.aws import kafka_versions
 from millrace.config.aws.regions import AS_OF, REGIONS
 from millrace.config.base import arn_region_account_resource
 from millrace.config.checks.jobs import check_jobs
-from millrace.config.checks.kafka_login import check_login
+from millrace.config.checks.kafka import check_login
 from millrace.config.checks.network_storage_observability import check_infrastructure
 from millrace.config.checks.resource_names_and_tags import check_names, check_tags
 from millrace.config.document.explain_validation_errors import did_you_mean_text
-from millrace.config.document.problems import MISSING, Finding, findings_for_refused_keys
+from millrace.config.document.problems import MISSING, Finding, Path, findings_for_refused_keys
 from millrace.config.job_networks import check_job_networks
 from millrace.config.model import Environment, MskCluster
 from millrace.config.sources.base import StreamUse
@@ -78,7 +78,7 @@ def _check_clusters(environment: Environment) -> Iterator[Finding]:
                 )
             continue
         if cluster.existing is not None:
-            yield from _check_existing_cluster(environment, name, cluster)
+            yield from _check_existing_cluster(environment, path, cluster, cluster.existing)
             continue
         versions = kafka_versions.supported_or_unconfirmed_versions(cluster.tier)
         if cluster.tier != "serverless" and cluster.version not in versions:
@@ -128,18 +128,18 @@ def _check_serverless_topics(environment: Environment, cluster: str) -> Iterator
             )
 
 
-def _check_existing_cluster(environment: Environment, name: str, cluster: MskCluster) -> Iterator[Finding]:
-    assert cluster.existing is not None
-    path = ("kafka", name)
+def _check_existing_cluster(
+    environment: Environment, path: Path, cluster: MskCluster, existing: str
+) -> Iterator[Finding]:
     allowed = "nothing: an existing cluster is never changed"
     yield from findings_for_refused_keys(
         path, cluster, ("brokers", "broker_type", "storage", "disposable"), allowed
     )
-    region, account, _ = arn_region_account_resource(cluster.existing)
+    region, account, _ = arn_region_account_resource(existing)
     if region != environment.region or account != (environment.account or account):
         yield Finding(
             (*path, "existing"),
-            cluster.existing,
+            existing,
             f"a cluster of account {environment.account} in {environment.region}",
             "one elsewhere is kind: external, with its bootstrap_servers and arn",
         )

@@ -103,8 +103,7 @@ class ProjectModules:
         return self._read[name]
 
     def _read_and_parse_module(self, name: str) -> PipelineModule | str | None:
-        parts = name.split(".")
-        stem = self.root.joinpath(*parts)
+        stem = self.root.joinpath(*name.split("."))
         package = stem / "__init__.py"
         file = next((each for each in (package, stem.with_suffix(".py")) if is_file(each)), None)
         if file is None:
@@ -168,12 +167,11 @@ class ProjectModules:
 
 def _may_bind_by_star_or_try(module: PipelineModule, name: str) -> bool:
     """Return whether a module may get a name from ``import *`` or inside ``try``, not from a plain statement."""
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
-            return True
-        if isinstance(node, ast.Try) and name in ast.dump(node):
-            return True
-    return False
+    return any(
+        (isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names))
+        or (isinstance(node, ast.Try) and name in ast.dump(node))
+        for node in ast.walk(module.tree)
+    )
 
 
 def check_transform(path: Path, transform: str, takes: int, modules: ProjectModules) -> Iterator[Finding]:
@@ -194,8 +192,7 @@ def check_transform(path: Path, transform: str, takes: int, modules: ProjectModu
             path, transform, "a function below pipelines, such as pipelines.flights.transforms:with_delay"
         )
         return
-    module = modules.module_or_parse_error(name)
-    if module is None:
+    if (module := modules.module_or_parse_error(name)) is None:
         file = f"{name.replace('.', '/')}.py"
         yield Finding(
             path,
@@ -208,8 +205,7 @@ def check_transform(path: Path, transform: str, takes: int, modules: ProjectModu
     if wrong or isinstance(module, str):
         yield Finding(path, transform, f"a module that can be imported; {'; '.join(wrong)}")
         return
-    result = modules.find_module_and_function(module, function)
-    if result is None:
+    if (result := modules.find_module_and_function(module, function)) is None:
         public = [each for each in module.functions if not each.startswith("_")]
         yield Finding(
             path,
@@ -270,14 +266,12 @@ def _project_import_problems(
 
 def _binds_name(module: PipelineModule, name: str) -> bool:
     """Return whether any statement of a module binds a name, at the top level or below."""
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
-            return True
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name:
-            return True
-        if isinstance(node, ast.alias) and (node.asname or node.name.split(".")[0]) == name:
-            return True
-    return False
+    return any(
+        (isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name)
+        or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name)
+        or (isinstance(node, ast.alias) and (node.asname or node.name.split(".")[0]) == name)
+        for node in ast.walk(module.tree)
+    )
 
 
 def _reason_not_callable(node: _Function, takes: int) -> str | None:
@@ -330,8 +324,7 @@ def is_function_used_by_transform(transform: str, name: str, modules: ProjectMod
     waiting = [modules.find_module_and_function(module, function)]
     seen: set[tuple[str, int]] = set()
     while waiting:
-        current = waiting.pop()
-        if current is None:
+        if (current := waiting.pop()) is None:
             continue
         home, node = current
         if node is None or (home.name, node.lineno) in seen:

@@ -45,8 +45,7 @@ def set_value(text: str, path: Path, value: Any) -> str:
     node: Node = _root_node(text)
     above = node
     for depth, step in enumerate(path):
-        child = _child_node(node, step)
-        if child is None:
+        if (child := _child_node(node, step)) is None:
             return _insert_value(text, node, path, depth, value)
         above, node = node, child
     if not _is_on_one_line(node):
@@ -73,8 +72,7 @@ def remove_key(text: str, path: Path) -> str:
         node = _child_node(node, step) if node is not None else None
     if not isinstance(node, MappingNode):
         raise EditError(f"{dotted_path(path)} is not there")
-    place = next((n for n, (key, _) in enumerate(node.value) if key.value == last), None)
-    if place is None:
+    if (place := next((n for n, (key, _) in enumerate(node.value) if key.value == last), None)) is None:
         raise EditError(f"{dotted_path(path)} is not there")
     key, value = node.value[place]
     begin, end = key.start_mark.index, _last_value_end(value, key)

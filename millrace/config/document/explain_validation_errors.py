@@ -166,7 +166,7 @@ def _union_tag_finding(
     path: Path, field: FieldInfo | None, value: Any, context: Mapping[str, Any]
 ) -> Finding:
     name = str(context["discriminator"]).strip("'")
-    tags = list(_union_members_by_tag(field.annotation, field.metadata, name)) if field else []
+    tags = list(_union_members_by_tag(field.annotation, name)) if field else []
     kind = value.get(name) if isinstance(value, Mapping) else None
     shown = MISSING if kind is None else shown_value(kind)
     return Finding((*path, name), shown, " or ".join(tags), did_you_mean_text(shown, tags) if kind else None)
@@ -214,8 +214,7 @@ _SHORT = {"": 1, "k": 1_000, "m": 1_000_000}
 
 def _number_hint(text: str) -> str | None:
     """Return a hint with the valid form of a number such as ``20,000``, ``20 000`` or ``20k``."""
-    match = re.fullmatch(r"(\d[\d,_' ]*(?:\.\d+)?) ?([kKmM]?)", text.strip())
-    if match is None:
+    if (match := re.fullmatch(r"(\d[\d,_' ]*(?:\.\d+)?) ?([kKmM]?)", text.strip())) is None:
         return None
     number = float(re.sub("[,_' ]", "", match[1])) * _SHORT[match[2].lower()]
     return f"write {number:.15g}"
@@ -237,9 +236,8 @@ def _path_model_and_field_of_location(
     for step in loc:
         if step == "[key]":
             continue
-        discriminator = _discriminator_name(annotation, metadata)
-        if discriminator is not None:
-            annotation = _union_members_by_tag(annotation, metadata, discriminator).get(str(step))
+        if (discriminator := _discriminator_name(annotation, metadata)) is not None:
+            annotation = _union_members_by_tag(annotation, discriminator).get(str(step))
             metadata = ()
             continue
         path.append(step)
@@ -263,19 +261,17 @@ def _path_model_and_field_of_location(
 def _discriminator_name(annotation: Any, metadata: Sequence[Any]) -> str | None:
     if get_origin(annotation) is Annotated:
         metadata = (*get_args(annotation)[1:], *metadata)
-    for each in metadata:
-        if isinstance(each, FieldInfo) and isinstance(each.discriminator, str):
-            return each.discriminator
-    return None
+    fields = (each.discriminator for each in metadata if isinstance(each, FieldInfo))
+    return next((each for each in fields if isinstance(each, str)), None)
 
 
-def _union_members_by_tag(annotation: Any, metadata: Sequence[Any], name: str) -> dict[str, type[BaseModel]]:  # noqa: ARG001
-    members = {}
-    for member in get_args(_without_annotated(annotation)):
-        if isinstance(member, type) and issubclass(member, BaseModel):
-            for tag in get_args(member.model_fields[name].annotation):
-                members[str(tag)] = member
-    return members
+def _union_members_by_tag(annotation: Any, name: str) -> dict[str, type[BaseModel]]:
+    return {
+        str(tag): member
+        for member in get_args(_without_annotated(annotation))
+        if isinstance(member, type) and issubclass(member, BaseModel)
+        for tag in get_args(member.model_fields[name].annotation)
+    }
 
 
 def _without_annotated(annotation: Any) -> Any:

@@ -68,8 +68,7 @@ class Tree:
         """Return the value at ``path``, or its closest ancestor that exists."""
         tree = self
         for step in path:
-            child = tree.child(step)
-            if child is None:
+            if (child := tree.child(step)) is None:
                 return tree
             tree = child
         return tree

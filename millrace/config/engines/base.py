@@ -267,12 +267,12 @@ class JobBase(Model, ABC):
     @property
     def processor_architecture(self) -> Literal["x86_64", "arm64"]:
         """Architecture of its workers."""
-        return "x86_64"
+        return getattr(self, "architecture", "x86_64")
 
     @property
     def least_and_initial_executors(self) -> tuple[int | None, int | None]:
         """Least and initial number of executors, if the file gives them."""
-        return None, None
+        return getattr(self, "min_executors", None), getattr(self, "initial_executors", None)
 
     @property
     @abstractmethod

@@ -118,16 +118,6 @@ class EmrJob(JobBase):
     )
 
     @property
-    def processor_architecture(self) -> Literal["x86_64", "arm64"]:
-        """Architecture from the file."""
-        return self.architecture
-
-    @property
-    def least_and_initial_executors(self) -> tuple[int | None, int | None]:
-        """Executors from the file."""
-        return self.min_executors, self.initial_executors
-
-    @property
     def tasks_per_worker(self) -> int:
         """One for each vCPU."""
         return self.worker.vcpu

@@ -146,8 +146,7 @@ def version_row(name: str) -> EngineVersion:
 
 
 def _series_and_number(name: str) -> tuple[str, tuple[int, ...]]:
-    match = _SERIES.fullmatch(name)
-    if match is None:
+    if (match := _SERIES.fullmatch(name)) is None:
         raise KeyError(name)
     return match[1], tuple(int(part) for part in match[2].split("."))
 

@@ -40,11 +40,6 @@ class WriterSchemaSource(FormatConfig):
         default=None, description="Subject in the registry, such as orders-value.", examples=["orders-value"]
     )
 
-    @property
-    def can_decode_outside_vpc(self) -> bool:
-        """True without a registry, whose server is usually a company's own."""
-        return self.registry is None
-
     def check_writer_schema_source(self, path: Path, framing: str, root: FilePath) -> Iterator[Finding]:
         """Check that exactly one source of the schemas is given, and the files of a folder."""
         if framing == "glue" and self.registry is not None:
@@ -101,10 +96,9 @@ class AvroFormat(WriterSchemaSource):
 
     def fields(self, schema: FilePath) -> tuple[ddl.DdlField, ...]:
         """Return the fields of the reader's record; nested types have only their names."""
-        record = json.loads(schema.read_text(encoding="utf-8"))
         return tuple(
             _avro_field_to_ddl_field(each)
-            for each in record["fields"]
+            for each in json.loads(schema.read_text(encoding="utf-8"))["fields"]
             if isinstance(each, dict) and "type" in each
         )
 
@@ -141,8 +135,7 @@ def _check_writer_schema_folder(path: Path, writers: str, framing: str, root: Fi
     if not folder.is_relative_to((root / "pipelines").resolve()) or not is_folder(folder):
         yield Finding(path, writers, "a folder below pipelines/ that exists")
         return
-    files = sorted(folder.glob("*.avsc"))
-    if not files:
+    if not (files := sorted(folder.glob("*.avsc"))):
         yield Finding(path, writers, "a folder with schemas by their ids, such as 17.avsc")
     for file in files:
         by_uuid = framing == "glue"

@@ -71,8 +71,8 @@ class FormatConfig(Model, ABC):
 
     @property
     def can_decode_outside_vpc(self) -> bool:
-        """True if a job outside of any VPC can decode it."""
-        return True
+        """True if a job outside of any VPC can decode it: without a registry, whose server is usually a company's own."""
+        return getattr(self, "registry", None) is None
 
     @property
     def jars(self) -> Mapping[str, str]:

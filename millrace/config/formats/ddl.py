@@ -103,9 +103,7 @@ def parse_ddl(text: str) -> tuple[DdlField, ...]:
     >>> [(each.name, each.kind.name) for each in parse_ddl("a INT NOT NULL, b ARRAY<STRING>")]
     [('a', 'int'), ('b', 'array')]
     """
-    reader = _DdlParser(text)
-    fields = reader.parse_fields(end=None)
-    if not fields:
+    if not (fields := _DdlParser(text).parse_fields(end=None)):
         raise DdlError("a schema without fields")
     return tuple(fields)
 
@@ -166,8 +164,7 @@ class _DdlParser:
         self._tokens: list[tuple[str, int]] = []
         at = 0
         while text[at:].strip():
-            match = _TOKEN.match(text, at)
-            if match is None:
+            if (match := _TOKEN.match(text, at)) is None:
                 rest = text[at:].lstrip()
                 line = text.count("\n", 0, len(text) - len(rest)) + 1
                 raise DdlError(f"line {line}: at {rest[:20].strip()!r}")
@@ -254,8 +251,7 @@ class _DdlParser:
         return self._tokens[self._next][0] if self._next < len(self._tokens) else None
 
     def _take_token(self) -> str:
-        token = self._peek_token()
-        if token is None:
+        if (token := self._peek_token()) is None:
             raise self._error()
         self._next += 1
         return token

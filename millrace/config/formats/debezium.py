@@ -62,12 +62,11 @@ class DebeziumFormat(WriterSchemaSource, ChangeFormat):
 
     def schema_advice(self, fields: Sequence[ddl.DdlField]) -> Iterator[str]:
         """Tell of times whose numbers have no unit."""
-        plain = [
+        if plain := [
             f.name
             for f in fields
             if f.kind.name == "timestamp" and not f.comment.lower().startswith("epoch ")
-        ]
-        if plain:
+        ]:
             yield (
                 f"{', '.join(plain)}: Debezium writes a time with a zone as text, and any other as a number, which is a dead "
                 "letter here; for those declare the unit: TIMESTAMP COMMENT 'epoch microseconds' (PostgreSQL) or "

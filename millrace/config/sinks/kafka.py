@@ -70,8 +70,7 @@ class KafkaSink(StreamSink):
         (cluster,) = self.kafka_cluster_names(names.environment.streams)
         settings = names.environment.kafka[cluster]
         label = "".join(part.title() for part in cluster.split("-"))
-        base = names.cluster_arn(cluster)
-        if base is None:
+        if (base := names.cluster_arn(cluster)) is None:
             return
         if isinstance(settings, MskCluster):
             yield allow(f"FindBrokers{label}", FINDS_BROKERS, ["*"], why=NO_NARROWER)

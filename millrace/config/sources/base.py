@@ -260,7 +260,7 @@ class StreamConfig(Model, ABC):
     @property
     def topic_or_capacity_mode(self) -> str:
         """Key of its sizing: a topic, or the capacity mode."""
-        return "topic"
+        return getattr(self, "mode", "topic")
 
     @property
     def elastic_limit_names(self) -> tuple[str, str] | None:
@@ -274,8 +274,8 @@ class StreamConfig(Model, ABC):
 
     @property
     def has_shard_metrics(self) -> bool:
-        """True if each partition has billed metrics."""
-        return False
+        """True if each partition has billed metrics: the file asks for them, of a stream of its own."""
+        return self.is_created and getattr(self, "shard_level_metrics", False)
 
     @property
     def ports_outside_vpc(self) -> tuple[int, ...]:
@@ -285,17 +285,17 @@ class StreamConfig(Model, ABC):
     @property
     def cluster_name(self) -> str | None:
         """Logical name of its Kafka cluster."""
-        return None
+        return getattr(self, "cluster", None)
 
     @property
     def topic_pattern(self) -> str | None:
         """Regular expression that its topics match; None for a single topic."""
-        return None
+        return getattr(self, "pattern", None)
 
     @property
     def foreign_kms_key(self) -> str | None:
         """Key that encrypts it, if somebody else owns the key."""
-        return None
+        return getattr(self, "existing_key", None)
 
     @property
     def kms_via_service(self) -> str | None:
@@ -305,7 +305,7 @@ class StreamConfig(Model, ABC):
     @property
     def cross_account_role(self) -> str | None:
         """Role in another account that jobs assume to read it."""
-        return None
+        return getattr(self, "read_role", None)
 
     def most_consumers(self, *, advantage: bool) -> int:
         """Return the most registered consumers, in an account with or without On-demand Advantage."""
@@ -314,7 +314,7 @@ class StreamConfig(Model, ABC):
     @property
     def consumers_of_other_programs(self) -> tuple[str, ...]:
         """Names of its registered readers in addition to the jobs' own."""
-        return ()
+        return getattr(self, "fan_out_consumers", ())
 
     @abstractmethod
     def physical_name(self, name: str, prefix: str) -> str:

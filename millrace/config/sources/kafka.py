@@ -13,7 +13,7 @@ from millrace.config.aws.iam_statements import FINDS_BROKERS, NO_NARROWER, REMAD
 from millrace.config.base import Slug
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import MISSING, Finding
-from millrace.config.kafka.clusters import ExternalCluster, MskCluster
+from millrace.config.kafka.clusters import MskCluster
 from millrace.config.kafka.reading_options import KafkaReading
 from millrace.config.sources.base import (
     PartitionLimit,
@@ -90,16 +90,6 @@ class KafkaTopic(StreamConfig):
     def name_scope(self) -> str:
         """Its cluster."""
         return f"cluster {self.cluster}"
-
-    @property
-    def cluster_name(self) -> str:
-        """Its cluster."""
-        return self.cluster
-
-    @property
-    def topic_pattern(self) -> str | None:
-        """Its pattern."""
-        return self.pattern
 
     def offset_log_key(self, name: str) -> tuple[str, ...]:
         """Return the cluster and the pattern: topics of one cluster are read together, each pattern separately."""
@@ -203,43 +193,19 @@ class KafkaTopic(StreamConfig):
         """Allow finding the brokers of MSK clusters and, for clusters with IAM, reading their topics."""
         known = context.names.environment.kafka
         clusters = {each.cluster: known[each.cluster] for each in streams.values()}
-        owned = [name for name, each in clusters.items() if isinstance(each, MskCluster)]
-        if owned:
+        if owned := [name for name, each in clusters.items() if isinstance(each, MskCluster)]:
             yield allow("FindBrokers", FINDS_BROKERS, ["*"], why=NO_NARROWER)
-        by_role = [name for name in owned if clusters[name].authentication.kind == "iam"]
-        if by_role:
-            # The last part of a cluster's ARN is a random id that changes when the cluster is created
-            # again under its name; with a wildcard the role stays valid and does not depend on the Kafka stack.
-            topics = [
-                each.arn(name, context.names) for name, each in streams.items() if each.cluster in by_role
-            ]
-            groups = [
-                arn_within_cluster(context.names, c, "group", group)
-                for c in by_role
-                for group in _consumer_group_names(c, context)
-            ]
-            own = [arn_within_cluster(context.names, c) for c in by_role]
-            yield allow("ConnectClusters", ["kafka-cluster:Connect"], own, why=REMADE)
-            yield allow("ReadTopics", READS_TOPIC, topics, why=REMADE)
-            yield allow("ConsumerGroups", _READS_GROUP, groups, why=_MADE_UP)
-        for cluster, name_of in clusters.items():
-            if (
-                not isinstance(name_of, ExternalCluster)
-                or name_of.arn is None
-                or name_of.authentication.kind != "iam"
-            ):
-                continue
-            label = "".join(part.title() for part in cluster.split("-"))
-            topics = [
-                each.arn(name, context.names) for name, each in streams.items() if each.cluster == cluster
-            ]
-            groups = [
-                arn_within_cluster(context.names, cluster, "group", group)
-                for group in _consumer_group_names(cluster, context)
-            ]
-            yield allow(f"Connect{label}", ["kafka-cluster:Connect"], [name_of.arn])
-            yield allow(f"Read{label}", READS_TOPIC, topics)
-            yield allow(f"Groups{label}", _READS_GROUP, groups, why=_MADE_UP)
+        by_role = [name for name, each in clusters.items() if each.authentication.kind == "iam"]
+        # The last part of a cluster's ARN is a random id that changes when the cluster is created
+        # again under its name; with a wildcard the role stays valid and does not depend on the Kafka stack.
+        if together := [name for name in by_role if name in owned]:
+            sids = ("ConnectClusters", "ReadTopics", "ConsumerGroups")
+            yield from _reading_grants(streams, context, together, sids, REMADE)
+        for name in by_role:
+            if name not in owned and context.names.cluster_arn(name) is not None:
+                label = "".join(part.title() for part in name.split("-"))
+                sids = (f"Connect{label}", f"Read{label}", f"Groups{label}")
+                yield from _reading_grants(streams, context, [name], sids, None)
 
     def arn(self, name: str, names: Names) -> str:
         """Return the ARN of the topic, or of all topics with the literal prefix of the pattern."""
@@ -248,6 +214,27 @@ class KafkaTopic(StreamConfig):
 
 
 _READS_GROUP = ["kafka-cluster:AlterGroup", "kafka-cluster:DescribeGroup"]
+
+
+def _reading_grants(
+    streams: Mapping[str, KafkaTopic],
+    context: ReadingJob,
+    clusters: list[str],
+    sids: tuple[str, str, str],
+    why: str | None,
+) -> Iterator[Grant]:
+    """Allow connecting to clusters with IAM, reading the streams on them, and using the groups of the job's queries."""
+    names = context.names
+    topics = [each.arn(name, names) for name, each in streams.items() if each.cluster in clusters]
+    groups = [
+        arn_within_cluster(names, cluster, "group", group)
+        for cluster in clusters
+        for group in _consumer_group_names(cluster, context)
+    ]
+    own = [arn_within_cluster(names, cluster) for cluster in clusters]
+    yield allow(sids[0], ["kafka-cluster:Connect"], own, why=why)
+    yield allow(sids[1], READS_TOPIC, topics, why=why)
+    yield allow(sids[2], _READS_GROUP, groups, why=_MADE_UP)
 
 
 def arn_within_cluster(names: Names, cluster: str, kind: str = "cluster", name: str | None = None) -> str:

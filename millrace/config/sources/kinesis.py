@@ -137,11 +137,6 @@ class KinesisStream(StreamConfig):
         return self.existing is None
 
     @property
-    def topic_or_capacity_mode(self) -> str:
-        """Its capacity mode."""
-        return self.mode
-
-    @property
     def is_mode_chosen_by_plan(self) -> bool:
         """True if the plan chooses the mode."""
         return not {"mode", "shards", "shards_now", "existing"} & self.model_fields_set
@@ -165,34 +160,14 @@ class KinesisStream(StreamConfig):
         )
 
     @property
-    def has_shard_metrics(self) -> bool:
-        """True if the file asks for shard-level metrics of an own stream."""
-        return self.shard_level_metrics and self.existing is None
-
-    @property
-    def foreign_kms_key(self) -> str | None:
-        """Key of an existing stream."""
-        return self.existing_key
-
-    @property
     def kms_via_service(self) -> str | None:
         """Kinesis, if the file names neither key nor role of an existing stream; such a role also decrypts."""
         unknown = self.existing is not None and self.existing_key is None and self.read_role is None
         return "kinesis" if unknown else None
 
-    @property
-    def cross_account_role(self) -> str | None:
-        """Role of the existing stream's account."""
-        return self.read_role
-
     def most_consumers(self, *, advantage: bool) -> int:
         """Return the most registered consumers (Kinesis quotas, November 2026)."""
         return 50 if advantage and self.mode == "on-demand" else 20
-
-    @property
-    def consumers_of_other_programs(self) -> tuple[str, ...]:
-        """Consumers of other programs."""
-        return self.fan_out_consumers
 
     def physical_name(self, name: str, prefix: str) -> str:
         """Return the name of the existing stream, or a name with the environment's prefix."""
@@ -309,18 +284,16 @@ class KinesisStream(StreamConfig):
         direct = [stream.arn(name, names) for name, stream in streams.items() if stream.read_role is None]
         if direct:
             yield allow("ReadStreams", actions, direct)
-        roles = [stream.read_role for stream in streams.values() if stream.read_role is not None]
-        if roles:
+        if roles := [stream.read_role for stream in streams.values() if stream.read_role is not None]:
             yield allow("ReadInOtherAccounts", ["sts:AssumeRole"], list(dict.fromkeys(roles)))
         # Kinesis checks a look-up by name against an ARN without the second (aws/aws-cdk#22184).
-        consumers = [
+        if consumers := [
             f"{streams[stream].arn(stream, names)}/consumer/{names.fan_out_consumer(context.job, name)}{second}"
             for name, query in context.queries.items()
             if query.uses_fan_out
             for stream in query.source_stream_names
             for second in ("", ":*")
-        ]
-        if consumers:
+        ]:
             yield allow(
                 "FanOut",
                 ["kinesis:DescribeStreamConsumer", "kinesis:SubscribeToShard"],

@@ -41,13 +41,11 @@ def ddl_columns_by_table(glue: Any, tables: Iterable[str]) -> dict[str, str]:
                 "StorageDescriptor"
             ]["Columns"]
             result[name] = ", ".join(
-                f"`{c['Name']}` {c['Type']}" for c in columns_of_table if _is_current_column(c)
+                f"`{c['Name']}` {c['Type']}"
+                for c in columns_of_table
+                if str((c.get("Parameters") or {}).get("iceberg.field.current", "true")).lower() == "true"
             )
     return result
-
-
-def _is_current_column(column: Mapping[str, Any]) -> bool:
-    return str((column.get("Parameters") or {}).get("iceberg.field.current", "true")).lower() == "true"
 
 
 def table_names_in_settings(settings: Iterable[Mapping[str, Any]]) -> list[str]:

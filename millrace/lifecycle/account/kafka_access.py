@@ -102,8 +102,7 @@ def bootstrap_servers_of_cluster(names: Names, cluster: str, client: Callable[[s
         msk = client("kafka")
         clusters = msk.list_clusters_v2(ClusterNameFilter=name)["ClusterInfoList"]
         # The filter matches prefixes.
-        arns = [c["ClusterArn"] for c in clusters if c["ClusterName"] == name]
-        if not arns:
+        if not (arns := [c["ClusterArn"] for c in clusters if c["ClusterName"] == name]):
             raise NotDeployedError(f"MSK cluster {name} does not exist yet; `millrace deploy` creates it")
         brokers = msk.get_bootstrap_brokers(ClusterArn=arns[0]).get(_BROKERS[kind])
     if not brokers:

@@ -79,8 +79,7 @@ def read_launch_document(cloudformation: Any, s3: Any, names: Names, job: str) -
         The job's stack is not deployed, names no document, or the document is of another version.
     """
     stack = names.stack(f"job-{job}")
-    url = read_stack_outputs(cloudformation, stack).get("LaunchDocument")
-    if url is None:
+    if (url := read_stack_outputs(cloudformation, stack).get("LaunchDocument")) is None:
         raise NotDeployedError(
             f"stack {stack} was deployed by a version of Millrace without launch documents; deploy it again"
         )

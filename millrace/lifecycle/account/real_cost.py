@@ -146,8 +146,7 @@ def _raise_for_empty_bill(ce: Any, environment: Environment, since: date, until:
     with translating_aws_errors("cannot list the cost allocation tags"):
         answer = ce.list_cost_allocation_tags(TagKeys=[PROJECT, ENVIRONMENT, JOB, STREAM])
     known = {each["TagKey"]: each["Status"] for each in answer["CostAllocationTags"]}
-    missing = [key for key in (PROJECT, ENVIRONMENT, JOB, STREAM) if known.get(key) != "Active"]
-    if missing:
+    if missing := [key for key in (PROJECT, ENVIRONMENT, JOB, STREAM) if known.get(key) != "Active"]:
         status = " ".join(f"TagKey={key},Status=Active" for key in missing)
         raise AwsError(
             f"the cost allocation tags {', '.join(missing)} are not active; activate them once in the payer account "

@@ -169,8 +169,7 @@ def hour_starts_covering_window(begin: datetime, end: datetime) -> tuple[datetim
         Not in the window; rounded up.
     """
     start = begin.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-    rounded_up = -((start - end) // HOUR)
-    return tuple(start + number * HOUR for number in range(rounded_up))
+    return tuple(start + number * HOUR for number in range(-((start - end) // HOUR)))
 
 
 def missing_offset_ranges(landed: Iterable[int], first: int, end: int) -> list[tuple[int, int]]:

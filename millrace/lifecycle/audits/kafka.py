@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millrace.lifecycle.account.kafka_access import Settings
-from millrace.lifecycle.audits.direct_query_records import (
+from millrace.lifecycle.audits.hourly_audit import HOUR, HourCounts, MissingRange, missing_offset_ranges
+from millrace.lifecycle.audits.records_in_tables import (
+    LandedRecords,
     Place,
     Range,
     SinkAndDeadLetters,
     gaps_between_ranges,
 )
-from millrace.lifecycle.audits.hourly_audit import HOUR, HourCounts, MissingRange, missing_offset_ranges
-from millrace.lifecycle.audits.read_landing_table import LandedRecords
 from millrace.lifecycle.aws_error_messages import AwsError
 
 _SECONDS = 30.0
@@ -138,8 +138,7 @@ class TopicReader:
         consumer.assign([TopicPartition(self.name, int(gap.shard), first)])
         there: list[tuple[int, datetime]] = []
         while not there or there[-1][0] < last:
-            message = consumer.poll(_SECONDS)
-            if message is None:
+            if (message := consumer.poll(_SECONDS)) is None:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             problem = message.error()
             if problem is not None and problem.code() != KafkaError._PARTITION_EOF:

@@ -20,7 +20,7 @@ from millrace.lifecycle.audits.hourly_audit import (
     compare_counts_by_hour,
     compare_shards_by_record,
 )
-from millrace.lifecycle.audits.read_landing_table import LandedRecords
+from millrace.lifecycle.audits.records_in_tables import LandedRecords
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 
 COUNTED = timedelta(days=15)
@@ -64,13 +64,13 @@ def incoming_records_by_minute(
             "Stat": "Sum",
         },
     }
-    counts: dict[datetime, int] = {}
     with translating_aws_errors("cannot read the stream's incoming records from CloudWatch"):
         asked = {"MetricDataQueries": [query], "StartTime": begin, "EndTime": end}
-        for result in list_all(cloudwatch, "get_metric_data", "MetricDataResults", **asked):
-            for at, value in zip(result["Timestamps"], result["Values"], strict=True):
-                counts[at.astimezone(UTC)] = round(value)
-    return counts
+        return {
+            at.astimezone(UTC): round(value)
+            for result in list_all(cloudwatch, "get_metric_data", "MetricDataResults", **asked)
+            for at, value in zip(result["Timestamps"], result["Values"], strict=True)
+        }
 
 
 def parents_by_shard(kinesis: Any, stream: str) -> dict[str, tuple[str, ...]]:
@@ -196,8 +196,7 @@ def lagging_shards(
     tuple or None
         Shards with such a record, the furthest behind first; None where the connector's format is unknown.
     """
-    known = _shard_positions_if_known_format(positions)
-    if known is None:
+    if (known := _shard_positions_if_known_format(positions)) is None:
         return None
     lagging = []
     with translating_aws_errors("cannot read the backlog of the shards"):

@@ -25,13 +25,6 @@ from millrace.config.queries import (
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.kafka_access import Settings, cluster_connection_settings
 from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
-from millrace.lifecycle.audits.direct_query_records import (
-    Place,
-    Range,
-    SinkAndDeadLetters,
-    SinkRecords,
-    ranges_in_commits,
-)
 from millrace.lifecycle.audits.hourly_audit import (
     AuditResult,
     HourCounts,
@@ -47,7 +40,14 @@ from millrace.lifecycle.audits.kinesis import (
     audit_stream_by_records,
     lagging_shards,
 )
-from millrace.lifecycle.audits.read_landing_table import LandedRecords
+from millrace.lifecycle.audits.records_in_tables import (
+    LandedRecords,
+    Place,
+    Range,
+    SinkAndDeadLetters,
+    SinkRecords,
+    ranges_in_commits,
+)
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 
@@ -218,11 +218,10 @@ class _QueryAuditInWindow:
             raise AwsError(
                 f"CloudWatch keeps counts per minute for only {COUNTED.days} days; choose a smaller --hours"
             )
-        hours = _ended_hours(self.hours, self.end)
         return audit_stream_by_counts(
             self.place.client("cloudwatch"),
             landed,
-            hours,
+            _ended_hours(self.hours, self.end),
             query=self.query,
             stream=name,
             table=table,
@@ -343,8 +342,7 @@ def line_number_in_offset_log(environment: Environment, query: SourceQueryBase, 
 
 def _ended_hours(hours: Sequence[datetime], end: datetime) -> Sequence[datetime]:
     """Return the hours that are over, with the minutes that CloudWatch may need to count them."""
-    done = [hour for hour in hours if hour + timedelta(hours=1, minutes=5) <= datetime.now(UTC)]
-    if not done:
+    if not (done := [hour for hour in hours if hour + timedelta(hours=1, minutes=5) <= datetime.now(UTC)]):
         raise AwsError(
             f"CloudWatch has no counts yet of a full hour before {end:%Y-%m-%d %H:%M} UTC; look further back "
             "with --hours, or read the stream itself with --read"

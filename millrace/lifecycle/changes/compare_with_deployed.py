@@ -34,14 +34,19 @@ from millrace.lifecycle.changes.stack_exports import (
     importing_stacks,
     stack_order,
 )
-from millrace.lifecycle.changes.stack_removals import StackRemoval, build_stack_removal
 from millrace.lifecycle.changes.table_writer_changes import (
     OutputWriterChange,
     checkpoints_url,
     output_writer_changes,
     query_checkpoints,
 )
-from millrace.lifecycle.changes.undeclared_stacks import NEVER_MADE, deployed_template, stacks_beside_assembly
+from millrace.lifecycle.changes.undeclared_stacks import (
+    NEVER_MADE,
+    StackRemoval,
+    build_stack_removal,
+    deployed_template,
+    stacks_beside_assembly,
+)
 from millrace.lifecycle.jobs.checkpoints import has_batches_at
 
 _LASTING = ("kafka", "lifecycle", "network", "storage", "streams")
@@ -320,8 +325,7 @@ def _launch_document_url_and_content(template: Template, assembly: Path) -> tupl
 
 def _template_if_created(cloudformation: Any, stack: str) -> Template | None:
     """Read the template of a stack that was created; CloudFormation also keeps those of failed creations."""
-    template = deployed_template(cloudformation, stack)
-    if template is None:
+    if (template := deployed_template(cloudformation, stack)) is None:
         return None
     status = cloudformation.describe_stacks(StackName=stack)["Stacks"][0].get("StackStatus")
     return None if status in NEVER_MADE else template
@@ -345,8 +349,7 @@ def read_deployed_url_and_document(
 ) -> tuple[str | None, dict[str, Any] | None]:
     """Read a job's deployed launch document with its URL; None twice where its stack names none."""
     with translating_aws_errors(f"cannot read the launch document of {stack}"):
-        url = read_stack_outputs(aws.client("cloudformation"), stack).get("LaunchDocument")
-        if url is None:
+        if (url := read_stack_outputs(aws.client("cloudformation"), stack).get("LaunchDocument")) is None:
             return None, None
         bucket, key = split_s3_url(url)
         return url, json.loads(aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read())

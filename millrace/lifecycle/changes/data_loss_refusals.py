@@ -38,8 +38,7 @@ def data_loss_lines(
         resources = (template or {}).get("Resources", {})
         for logical, resource in resources.items():
             title = resource_title(logical, resource)
-            after = new.get(stack, {}).get("Resources", {}).get(logical)
-            if after is None:
+            if (after := new.get(stack, {}).get("Resources", {}).get(logical)) is None:
                 if f"{title}{_cluster_of_topic(resource, resources)}" in existing:
                     yield from _hand_over_lines(
                         f"{stack}: {title}: the file says that it exists already", resource
@@ -93,8 +92,7 @@ def _titles_of_existing_resources(names: Names) -> set[str]:
 
 def _cluster_of_topic(resource: Mapping[str, Any], resources: Mapping[str, Any]) -> str:
     """Return " of " and the cluster of a topic; nothing for another resource."""
-    arn = resource.get("Properties", {}).get("ClusterArn")
-    if arn is None:
+    if (arn := resource.get("Properties", {}).get("ClusterArn")) is None:
         return ""
     owned = [resources[each]["Properties"]["ClusterName"] for each in referenced_logical_ids(arn)]
     return f" of {owned[0] if owned else arn.split('/')[1]}"

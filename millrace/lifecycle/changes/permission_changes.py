@@ -36,7 +36,8 @@ def permission_lines(template: Template) -> Iterator[str]:
                 f"{whose}managed policy {_shown_value(arn)}"
                 for arn in properties.get("ManagedPolicyArns", ())
             )
-            yield f"{whose}{_boundary_text(properties)}"
+            limit = properties.get("PermissionsBoundary")
+            yield f"{whose}{'no permissions boundary' if limit is None else f'permissions boundary {_shown_value(limit)}'}"
         for key, value in properties.items():
             if isinstance(value, str) and _RUNS_AS.fullmatch(key.removeprefix("Execution")):
                 yield f"{whose}runs as {value}"
@@ -49,11 +50,6 @@ def permission_lines(template: Template) -> Iterator[str]:
             holders = [f"AWS::IAM::Role {role}: " for role in principals]
         for statement in _policy_statements(properties):
             yield from (f"{holder}{line}" for line in _statement_lines(statement) for holder in holders)
-
-
-def _boundary_text(properties: Mapping[str, Any]) -> str:
-    limit = properties.get("PermissionsBoundary")
-    return "no permissions boundary" if limit is None else f"permissions boundary {_shown_value(limit)}"
 
 
 _BEFORE_A_JOB = ("job", "jobs", "Millrace", "_erasures")

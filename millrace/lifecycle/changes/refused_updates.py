@@ -54,11 +54,6 @@ def read_resource_schema_extract() -> Mapping[str, Mapping[str, list[str]]]:
     return result
 
 
-def create_only_properties(kind: str) -> list[str]:
-    """Return the paths of the properties whose change makes CloudFormation replace a resource, such as ``A/B``."""
-    return list(read_resource_schema_extract().get(kind, {}).get("create_only", ()))
-
-
 def property_at(properties: Any, path: str) -> Any:
     """Return the value at a path of a resource's properties; None without one."""
     for key in path.split("/"):
@@ -100,7 +95,7 @@ def replaced_resources(before: Mapping[str, Any], after: Mapping[str, Any]) -> d
     before, after
         Resources by logical id.
     """
-    names: dict[str, list[str]] = {}
+    names, schemas = dict[str, list[str]](), read_resource_schema_extract()
     while True:
         more = {
             logical: paths
@@ -108,7 +103,7 @@ def replaced_resources(before: Mapping[str, Any], after: Mapping[str, Any]) -> d
             if (
                 paths := [
                     path
-                    for path in create_only_properties(before[logical]["Type"])
+                    for path in schemas.get(before[logical]["Type"], {}).get("create_only", ())
                     if property_at(before[logical].get("Properties"), path)
                     != property_at(after[logical].get("Properties"), path)
                     or names.keys()

@@ -169,8 +169,7 @@ class JobCheckpoints:
             A run holds it.
         """
         lease = self._read_etag_lease_and_age()
-        holder = self.current_writer()
-        if holder is not None:
+        if (holder := self.current_writer()) is not None:
             raise CheckpointRequestError(
                 f"{holder} is writing the checkpoints of {self.job}; stop it first (`millrace stop --env "
                 f"{self.names.environment.name} {self.job}`), or, if it was killed, wait {LIVE_SECONDS:.0f} s"
@@ -303,8 +302,7 @@ class JobCheckpoints:
     def _delete_checkpoint(self, query: str) -> None:
         """Delete a checkpoint, its identity first: no job continues from one that is deleted in part."""
         first = f"{self.prefix}/{query}/metadata"
-        keys = self._object_keys(f"{self.prefix}/{query}")
-        for key in sorted(keys, key=lambda key: key != first):
+        for key in sorted(self._object_keys(f"{self.prefix}/{query}"), key=lambda key: key != first):
             self._renew_lease()
             self.s3.delete_object(Bucket=self.bucket, Key=key)
         self.s3.delete_object(Bucket=self.bucket, Key=self._side_file_key(query, "manifest"))

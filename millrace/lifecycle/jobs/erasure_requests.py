@@ -47,7 +47,7 @@ class ErasureRequests:
     s3: Any
     names: Names
     jobs: Sequence[str]
-    _versions: list[tuple[str, str, str]] = field(default_factory=list, repr=False)
+    _versions: list[tuple[str, str, dict[str, str]]] = field(default_factory=list, repr=False)
 
     def write_requests(self, request: EraseRequest) -> None:
         """Write a request for every job; it replaces an earlier one."""
@@ -57,15 +57,12 @@ class ErasureRequests:
             with translating_aws_errors(f"cannot write s3://{bucket}/{key}"):
                 done = self.s3.put_object(Bucket=bucket, Key=key, Body=body)
             if "VersionId" in done:
-                self._versions.append((bucket, key, done["VersionId"]))
+                self._versions.append((bucket, key, {"VersionId": done["VersionId"]}))
 
     def current_request(self) -> dict[str, Any] | None:
         """Return the request that is being applied; None without one."""
-        for job in self.jobs:
-            request = self._read_json(job, "request")
-            if request is not None and request["apply"]:
-                return request
-        return None
+        requests = (self._read_json(job, "request") for job in self.jobs)
+        return next((each for each in requests if each is not None and each["apply"]), None)
 
     def read_answers(self, erasure: str) -> Answers:
         """Return the jobs' answers, without those that have not answered."""
@@ -99,8 +96,7 @@ class ErasureRequests:
         patience = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
         while True:
             answers = self.read_answers(erasure)
-            open_ = [job for job in self.jobs if answers.get(job, {}).get("state") not in states]
-            if not open_:
+            if not (open_ := [job for job in self.jobs if answers.get(job, {}).get("state") not in states]):
                 return answers
             silent = [job for job in open_ if job not in answers]
             if silent and time.monotonic() - begun > patience:
@@ -117,15 +113,11 @@ class ErasureRequests:
 
     def delete_requests(self, erasure: str) -> None:
         """Delete the requests and answers of an erasure that is over, was only a preview, or is not wanted."""
-        for job in self.jobs:
-            for name in ("request", erasure):
-                bucket, key = self._bucket_and_key(job, name)
-                with translating_aws_errors(f"cannot delete s3://{bucket}/{key}"):
-                    self.s3.delete_object(Bucket=bucket, Key=key)
-        for bucket, key, version in self._versions:
-            # In a bucket with versions, a deletion without the version only hides the condition.
+        objects = (self._bucket_and_key(job, name) for job in self.jobs for name in ("request", erasure))
+        # In a bucket with versions, a deletion without the version only hides the condition.
+        for bucket, key, version in (*((*each, {}) for each in objects), *self._versions):
             with translating_aws_errors(f"cannot delete s3://{bucket}/{key}"):
-                self.s3.delete_object(Bucket=bucket, Key=key, VersionId=version)
+                self.s3.delete_object(Bucket=bucket, Key=key, **version)
         self._versions.clear()
 
     def _read_json(self, job: str, name: str) -> dict[str, Any] | None:
@@ -160,8 +152,7 @@ def places_not_erased(environment: Environment, names: Names, where: str) -> Ite
     for job, one in environment.jobs.items():
         for query, each in one.queries.items():
             for end in each.sinks_by_place.values():
-                by_hand = end.sink.manual_erasure_steps(where, context)
-                if by_hand is not None:
+                if (by_hand := end.sink.manual_erasure_steps(where, context)) is not None:
                     yield f"{job}/{query}: {end.sink.target_key_and_name[1]}: {by_hand}"
                 for reference in end.enrich:
                     yield f"{job}/{query}: reference table {reference.table}: only its owner changes it"

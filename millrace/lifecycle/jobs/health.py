@@ -75,9 +75,8 @@ def read_job_health(aws: DeployedEnvironment, job: str, since: float) -> JobHeal
     # A repeated batch has no age of its own: its records were committed before.
     behind = _metric_values_by_query(aws, job, "BacklogSeconds", "Maximum", recent).values()
     ages += [values[0] for values in behind if values and values[0] > 0]
-    for query in queries.values():
-        for name in query.source_stream_names:
-            ages += _iterator_ages(aws, name)
+    streams = (name for query in queries.values() for name in query.source_stream_names)
+    ages += [age for name in streams for age in _iterator_ages(aws, name)]
     waiting = tuple(name for name in queries if sum(triggers[name]) == 0)
     asked = aws.names.environment.jobs[job]
     if asked.has_bounded_runs or (asked.run == "auto" and waiting):
@@ -87,7 +86,11 @@ def read_job_health(aws: DeployedEnvironment, job: str, since: float) -> JobHeal
             waiting = tuple(queries)
     return JobHealth(
         waiting,
-        tuple(_logged_failures(aws, job, since)),
+        tuple(
+            f"{each.query or ('a query' if each.kind == 'failed' else 'the job')}: {each.text}"
+            for each in logs.newest_failures(aws, job, datetime.fromtimestamp(since, UTC), _MAX_EVENTS)
+            if each.kind in ("failed", "refused")
+        ),
         max(ages) if ages else None,
     )
 
@@ -196,18 +199,9 @@ def _metric_values_by_query(
     return values
 
 
-def _logged_failures(aws: DeployedEnvironment, job: str, since: float) -> Iterator[str]:
-    """Yield the errors in the job's log lines: the metric counts them, the line has the reason."""
-    for failure in logs.newest_failures(aws, job, datetime.fromtimestamp(since, UTC), _MAX_EVENTS):
-        if failure.kind in ("failed", "refused"):
-            who = failure.query or ("a query" if failure.kind == "failed" else "the job")
-            yield f"{who}: {failure.text}"
-
-
 def _iterator_ages(aws: DeployedEnvironment, source: str) -> Iterator[float]:
     """Yield the age of records that a reader has just received: no commit reports it."""
-    metrics = aws.names.environment.streams[source].metrics
-    if metrics is None:
+    if (metrics := aws.names.environment.streams[source].metrics) is None:
         return
     now = datetime.now(UTC)
     with translating_aws_errors(f"cannot read the age of records on {source}"):
@@ -221,5 +215,4 @@ def _iterator_ages(aws: DeployedEnvironment, source: str) -> Iterator[float]:
             Statistics=["Maximum"],
         )["Datapoints"]
     if points:
-        newest = max(points, key=lambda point: point["Timestamp"])
-        yield float(newest["Maximum"]) / 1000
+        yield float(max(points, key=lambda point: point["Timestamp"])["Maximum"]) / 1000

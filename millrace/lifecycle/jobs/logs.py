@@ -236,14 +236,12 @@ def _yield_failures(lines: Sequence[LogLine]) -> Iterator[LoggedFailure]:
     while at < len(lines):
         line = lines[at]
         at += 1
-        own = parse_event_line(line.text)
-        if own is not None:
+        if (own := parse_event_line(line.text)) is not None:
             if own.get("event") == "failed":
                 why = str(own.get("error", "no reason given"))
                 yield LoggedFailure("failed", line.at, line.source, own.get("query"), why, line.place)
             continue
-        kind = next((kind for first, kind in _FIRST_LINES if first.match(line.text)), None)
-        if kind is None:
+        if (kind := next((kind for first, kind in _FIRST_LINES if first.match(line.text)), None)) is None:
             continue
         end = _index_after_failure(lines, at, kind)
         text = "\n".join(each.text for each in lines[at - 1 : min(end, at - 1 + _MOST_LINES)])

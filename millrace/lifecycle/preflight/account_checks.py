@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from botocore.exceptions import ClientError
 
@@ -125,8 +126,7 @@ def check_subnets(account: PreflightAccount) -> Iterator[PreflightRow]:
     network = account.aws.names.environment.network
     if account.plan.network.egress.value != "existing":
         return
-    ec2 = account.client("ec2")
-    result = ec2.describe_subnets(SubnetIds=list(network.subnets))["Subnets"]
+    result = account.client("ec2").describe_subnets(SubnetIds=list(network.subnets))["Subnets"]
     if foreign := [each["SubnetId"] for each in result if each["VpcId"] != network.vpc]:
         yield PreflightRow(
             "subnets", "failed", f"{', '.join(foreign)}: not in {network.vpc}", "write network.subnets"
@@ -159,15 +159,18 @@ def check_subnets(account: PreflightAccount) -> Iterator[PreflightRow]:
         )
 
 
-def _route_table_of_subnet(
-    subnet: str, tables: list[dict[str, list[dict[str, object]]]]
-) -> dict[str, list[dict[str, str]]]:
+def _route_table_of_subnet(subnet: str, tables: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the route table of a subnet: its own, else the VPC's main one."""
-    for key, value in (("SubnetId", subnet), ("Main", True)):
-        for table in tables:
-            if any(each.get(key) == value for each in table["Associations"]):
-                return table  # type: ignore[return-value]  # a response of boto3, which has no static type
-    return {}
+    marks = (("SubnetId", subnet), ("Main", True))
+    return next(
+        (
+            table
+            for key, value in marks
+            for table in tables
+            if any(each.get(key) == value for each in table["Associations"])
+        ),
+        {},
+    )
 
 
 def check_kafka_versions(account: PreflightAccount) -> Iterator[PreflightRow]:

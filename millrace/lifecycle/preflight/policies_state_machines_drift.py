@@ -22,8 +22,7 @@ _WITH_POLICY = (_ROLE, "AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
 def check_state_machine_definitions(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Have Step Functions validate the definition of each state machine."""
     for place, resource in _resources_of_stacks(account, "AWS::StepFunctions::StateMachine"):
-        definition = resource["Properties"].get("DefinitionString")
-        if definition is None:
+        if (definition := resource["Properties"].get("DefinitionString")) is None:
             continue
         result = account.client("stepfunctions").validate_state_machine_definition(
             definition=str(_resolve_functions(account, definition))
@@ -89,9 +88,8 @@ def check_drift(account: PreflightAccount) -> Iterator[PreflightRow]:
             text = status.get("DetectionStatusReason", status["DetectionStatus"])
             yield PreflightRow(f"drift of {stack}", "not known", text)
             continue
-        states = ["MODIFIED", "DELETED"]
         changed = client.describe_stack_resource_drifts(
-            StackName=stack, StackResourceDriftStatusFilters=states
+            StackName=stack, StackResourceDriftStatusFilters=["MODIFIED", "DELETED"]
         )["StackResourceDrifts"]
         text = "; ".join(
             f"{each['LogicalResourceId']}: {each['StackResourceDriftStatus'].lower()}"
@@ -105,9 +103,11 @@ def check_drift(account: PreflightAccount) -> Iterator[PreflightRow]:
 
 
 def _resources_of_stacks(account: PreflightAccount, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for stack, template in (account.templates or {}).items():
-        for name, resource in resources_of_type(template, kind).items():
-            yield f"{stack}/{name}", resource
+    return (
+        (f"{stack}/{name}", resource)
+        for stack, template in (account.templates or {}).items()
+        for name, resource in resources_of_type(template, kind).items()
+    )
 
 
 def _resolve_functions(account: PreflightAccount, value: Any) -> Any:

@@ -79,8 +79,7 @@ def payload_writers(form: PayloadFormat, path: Path, table: str | None = None) -
     SandboxError
         No values can be made for the schema or the format.
     """
-    made_by = load_kind("millrace.payloads", PAYLOADS, form.kind)
-    if made_by is None:
+    if (made_by := load_kind("millrace.payloads", PAYLOADS, form.kind)) is None:
         raise SandboxError(
             f"records of format {form.kind} cannot be generated; give a file of records with --from or --sample"
         )

@@ -55,12 +55,8 @@ def make_payload_writers(form: ChangeFormat, path: Path, name: str = "public.tra
             write(place, number, operation, *rows), separators=(",", ":"), ensure_ascii=False
         ).encode()
 
-    def cut_last_byte(payload: bytes, _: object) -> bytes:
-        return payload[:-1]
-
-    return PayloadWriters(
-        schema, encode_next_change, PayloadSpoiler(StructType([]), encode_next_change, cut_last_byte)
-    )
+    spoil = PayloadSpoiler(StructType([]), encode_next_change, lambda payload, _: payload[:-1])
+    return PayloadWriters(schema, encode_next_change, spoil)
 
 
 @dataclass
@@ -75,8 +71,7 @@ class _ChangingTable:
     def change_next_row(self, values: Values) -> tuple[int, Operation, Values | None, Values | None]:
         """Change the row of the next key, each fifth time by its deletion; return number, operation, and the row before and after."""
         self.number += 1
-        place = self.number * _STEP % KEYS
-        key = self.keys.setdefault(place, values[self.key])
+        key = self.keys.setdefault(self.number * _STEP % KEYS, values[self.key])
         # Generated keys repeat: two places may have one, and then one row.
         before = self.rows.pop(key, None)
         if before is not None and self.number // KEYS % 5 == 4:
@@ -108,8 +103,7 @@ def _wire_value(form: DebeziumFormat, kind: DataType, comment: str, value: Any) 
         return int(value.timestamp()) * 10**digits
     if isinstance(value, Decimal) and form.decimals == "precise":
         number = int(value.scaleb(kind.scale))  # type: ignore[attr-defined]
-        size = number.bit_length() // 8 + 1
-        return base64.b64encode(number.to_bytes(size, signed=True)).decode()
+        return base64.b64encode(number.to_bytes(number.bit_length() // 8 + 1, signed=True)).decode()
     return str(value) if isinstance(value, Decimal) and form.decimals == "string" else _plain_value(value)
 
 

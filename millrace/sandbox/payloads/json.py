@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 
 from millrace.config.formats.json import JsonFormat
@@ -15,13 +14,12 @@ from millrace.sandbox.schemas.traffic_values import Values
 def make_payload_writers(_form: JsonFormat, path: Path) -> PayloadWriters:
     """Return the writers of objects without null fields."""
     schema = ddl_and_pyspark_types.read_ddl_file(path)
-    return PayloadWriters(schema, _encode_object, PayloadSpoiler(schema, _encode_object, _cut_payload))
+    spoil = PayloadSpoiler(
+        schema, _encode_object, lambda payload, choose: payload[: choose.randrange(1, len(payload))]
+    )
+    return PayloadWriters(schema, _encode_object, spoil)
 
 
 def _encode_object(values: Values) -> bytes:
     present = {name: value for name, value in values.items() if value is not None}
     return json.dumps(present, separators=(",", ":"), default=to_plain_value, ensure_ascii=False).encode()
-
-
-def _cut_payload(payload: bytes, choose: random.Random) -> bytes:
-    return payload[: choose.randrange(1, len(payload))]

@@ -28,8 +28,7 @@ def make_payload_writers(form: ProtobufFormat, path: Path) -> PayloadWriters:
 def _encode_message(message: Message, values: Mapping[str, Any]) -> bytes:
     parts = []
     for field in message.fields:
-        value = values.get(field.name)
-        if value is None:
+        if (value := values.get(field.name)) is None:
             continue
         if field.is_map:
             value = [{"key": key, "value": each} for key, each in value.items()]

@@ -55,12 +55,13 @@ def read_departures(*, days: int | None = None, month: int | None = None) -> pa.
     pyarrow.Table
         The columns of ``pipelines/flights/schemas/flight.ddl``; ``NA`` is null.
     """
-    with zipfile.ZipFile(_nycflights_data_folder() / "flights.csv.zip") as archive:
-        name = next(
-            n for n in archive.namelist() if n.endswith("flights.csv") and not n.startswith("__MACOSX")
-        )
-        with archive.open(name) as file:
-            table = csv.read_csv(file, convert_options=_NULLS)
+    with (
+        zipfile.ZipFile(_nycflights_data_folder() / "flights.csv.zip") as archive,
+        archive.open(
+            next(n for n in archive.namelist() if n.endswith("flights.csv") and not n.startswith("__MACOSX"))
+        ) as file,
+    ):
+        table = csv.read_csv(file, convert_options=_NULLS)
     if days is not None:
         table = table.filter(pc.and_(pc.equal(table["month"], 1), pc.less_equal(table["day"], days)))
     if month is not None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 from millrace.config.formats.text import TextFormat
 from millrace.sandbox.payloads import PayloadWriters
-from millrace.sandbox.payloads.records_from_nycflights import Dirt
 from millrace.sandbox.schemas import ddl_and_pyspark_types
 from millrace.sandbox.schemas.traffic_values import Values
 
@@ -20,7 +18,4 @@ def make_payload_writers(_form: TextFormat, path: Path) -> PayloadWriters:
     def encode_text(values: Values) -> bytes:
         return str(values[field] or "").encode()
 
-    def spoiled_text(values: Values, _: random.Random) -> tuple[bytes, Dirt]:
-        return encode_text(values) + b"\xff", "broken"
-
-    return PayloadWriters(schema, encode_text, spoiled_text)
+    return PayloadWriters(schema, encode_text, lambda values, _: (encode_text(values) + b"\xff", "broken"))

@@ -92,8 +92,7 @@ def free_port() -> int:
     """Return a TCP port on 127.0.0.1 that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return int(probe.getsockname()[1])
 
 
 @dataclass(frozen=True)

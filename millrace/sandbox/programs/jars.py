@@ -87,12 +87,10 @@ def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
     """
     line = line or installed_spark_line()
     where = state_folder() / "jars" / jar_set_name(name, line)
-    jars = read_jar_lock_file().get(where.name)
-    if jars is None:
+    if (jars := read_jar_lock_file().get(where.name)) is None:
         raise JarError(f"the lock file of jars has no set {name} for Spark {line.name}")
     paths = [where / jar.file_name for jar in jars]
-    missing = [path.name for path in paths if not path.exists()]
-    if missing:
+    if missing := [path.name for path in paths if not path.exists()]:
         if where.name in _FOR_TESTS:
             command = f"python -m millrace.sandbox.programs.jars --also {where.name}"
         elif runs_in_millrace_clone():
@@ -132,8 +130,7 @@ def fetch_missing_jars_and_count(also: Collection[str] = ()) -> int:
 
 def _fetch_missing_jars_of_set(name: str, jars: list[Jar]) -> int:
     home = state_folder() / "jars" / name
-    missing = [jar for jar in jars if not (home / jar.file_name).exists()]
-    if not missing:
+    if not (missing := [jar for jar in jars if not (home / jar.file_name).exists()]):
         return 0
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=state_folder()) as given:
@@ -239,8 +236,7 @@ def _java_options_to_trust_ssl_cert_file(folder: Path) -> list[str]:
     Java does not read this variable: behind a company's own certificate authority every
     download of a Java from a package would fail.
     """
-    bundle = os.environ.get("SSL_CERT_FILE")
-    if not bundle:
+    if not (bundle := os.environ.get("SSL_CERT_FILE")):
         return []
     # Every bundle has old authorities with odd serial numbers. Ignored warnings are the process's, not the
     # thread's: another set's thread would switch them on again too early.

@@ -11,7 +11,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
-from millrace.config.kafka.topic_time_limits import TIME_LIMITS
+from millrace.config.kafka.clusters import TIME_LIMITS
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import RUN, ChildProcess, free_port, stopping_at_end
 from millrace.sandbox.programs.toolchain import java_home, program_variables

@@ -120,8 +120,7 @@ def running_localstack(
     SandboxError
         It did not start, or ``LOCALSTACK_ENDPOINT`` does not answer.
     """
-    endpoint = os.environ.get("LOCALSTACK_ENDPOINT")
-    if endpoint:
+    if endpoint := os.environ.get("LOCALSTACK_ENDPOINT"):
         if not localstack_answers(endpoint):
             raise SandboxError(
                 f"the address LOCALSTACK_ENDPOINT={endpoint} does not answer: start LocalStack there, or "

@@ -1,7 +1,8 @@
 """Local Spark instead of Glue and EMR Serverless: it runs a job from its launch document.
 
 The sandbox replaces what the engine provides (S3 access, Iceberg, a Kinesis source, a
-catalog); everything else of the document is used unchanged.
+catalog); everything else of the document is used unchanged. The engine's own Spark settings come before the document's
+(``engine_settings.yaml``, with its date and sources).
 """
 
 from __future__ import annotations
@@ -10,19 +11,26 @@ import json
 import re
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from functools import cache
+from importlib import resources
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlparse
 
+from pydantic import Field
 from pyiceberg.catalog.sql import SqlCatalog
+from ruamel.yaml import YAML
 
 from millrace.config.aws.resource_names import Names
+from millrace.config.base import Model
 from millrace.config.engines import KINDS
+from millrace.config.engines.glue import glue_tasks_per_worker
 from millrace.config.engines.versions import spark_line_of
 from millrace.lifecycle.account.outputs_and_launch_documents import (
     LaunchDocument,
@@ -31,9 +39,79 @@ from millrace.lifecycle.account.outputs_and_launch_documents import (
 )
 from millrace.sandbox.programs import jars, start_spark_submit
 from millrace.sandbox.programs.child_processes import RUN, ChildProcess
-from millrace.sandbox.programs.engine_default_spark_settings import engine_default_settings
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.toolchain import java_home
+
+
+class EngineDefault(Model):
+    """A value that an engine sets instead of Spark's default."""
+
+    value: str
+    source: str
+    confirmed: bool = True
+
+
+class SparkSetting(Model):
+    """One Spark setting.
+
+    Attributes
+    ----------
+    effect
+        Effect on a streaming job.
+    default
+        Spark's own, by line: ``4`` means all of 4, ``4.1`` only that one; none where the line does not have the setting.
+    engines
+        Values by engine, for all its versions.
+    """
+
+    effect: str
+    default: dict[str, str]
+    engines: dict[Literal["glue", "emr"], EngineDefault] = Field(default_factory=dict)
+
+    def value_on_engine(self, engine: str, spark: str) -> str | None:
+        """Return its value on an engine with a version of Spark; None where it is not set."""
+        result = next((value for name, value in self.engines.items() if name == engine), None)
+        lines = [line for line in self.default if f"{spark}.".startswith(f"{line}.")]
+        return result.value if result else self.default[max(lines, key=len)] if lines else None
+
+
+class EngineSettingsTable(Model):
+    """All settings, with the date on which they were read."""
+
+    read: date
+    source: str
+    settings: dict[str, SparkSetting]
+
+
+@cache
+def read_settings_table() -> EngineSettingsTable:
+    """Return the table of ``engine_settings.yaml``."""
+    text = (resources.files("millrace.sandbox") / "engine_settings.yaml").read_text(encoding="utf-8")
+    return EngineSettingsTable.model_validate(YAML(typ="safe", pure=True).load(text))
+
+
+def engine_default_settings(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return the Spark settings with which a job starts on its engine.
+
+    Parameters
+    ----------
+    document
+        The job's launch document: its ``engine``, ``engine_version`` and ``workers`` are read.
+
+    Returns
+    -------
+    dict
+        Setting to value, without the document's own.
+    """
+    engine, version, workers = document["engine"], document["engine_version"], document["workers"]
+    tasks = workers["vcpu"] if engine == "emr" else glue_tasks_per_worker(version, workers["type"])
+    slots = (workers["max"] - 1) * int(tasks)  # one worker is the driver
+    values = {
+        name: row.value_on_engine(engine, KINDS[engine].spark_of_version(version))
+        for name, row in read_settings_table().settings.items()
+    }
+    return {name: value.format(slots=slots) for name, value in values.items() if value is not None}
+
 
 _CATALOG_DATABASE = RUN / "catalog.db"
 
@@ -68,7 +146,7 @@ REPLACED: Mapping[str, str] = {
     "spark.app.name": "says which job it is",
 }
 """Settings in which a local run differs from its engine's, by their prefix, each with the reason.
-All others are the engine's (:mod:`millrace.sandbox.programs.engine_default_spark_settings`) and the launch document's.
+All others are the engine's (:mod:`millrace.sandbox.programs.run_launch_document_locally`) and the launch document's.
 """
 
 
@@ -280,12 +358,24 @@ def delete_local_catalog() -> None:
         path.unlink()
 
 
-@dataclass(frozen=True)
+@dataclass
 class LocalJob:
-    """A run of a job; it writes its event logs into a folder of its own."""
+    """A run of a job; it writes its event logs into a folder of its own, and has the times of its start and end."""
 
     process: ChildProcess
     event_logs: Path
+    began: float = field(default_factory=time.monotonic)
+    ended: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that it ran, so far."""
+        return (time.monotonic() if self.ended is None else self.ended) - self.began
+
+    def kill(self) -> None:
+        """Kill it (kill -9)."""
+        self.process.kill()
+        self.ended = time.monotonic()
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the JSON lines that the core has printed so far (``docs/launch-document.md``)."""

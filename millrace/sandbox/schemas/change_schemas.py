@@ -135,8 +135,7 @@ def _type_of_connect_field(part: Mapping[str, Any]) -> DataType:
     name, kind = str(part.get("name")), part.get("type")
     if name == "org.apache.kafka.connect.data.Decimal":
         more = part.get("parameters") or {}
-        scale = int(more.get("scale", 0))
-        return DecimalType(min(int(more.get("connect.decimal.precision", 38)), 38), scale)
+        return DecimalType(min(int(more.get("connect.decimal.precision", 38)), 38), int(more.get("scale", 0)))
     if name in _UNITS:
         return TimestampType()
     if name in _NAMED:

@@ -14,10 +14,10 @@ import fastavro
 from pyspark.sql.types import DataType, NullType, StructField, StructType
 
 from millrace.sandbox.schemas.avro_types_and_encoding import AvroSchema
-from millrace.sandbox.schemas.field_remarks import remarks_on_field
 from millrace.sandbox.schemas.value_types import (
     clashing_names,
     common_type_and_remark,
+    remarks_on_field,
     type_for_schema_file,
     type_of_csv_cell,
     type_of_json_value,
@@ -138,8 +138,7 @@ def _column_names_and_remarks(names: Sequence[str]) -> Iterator[tuple[str, str |
     taken = {name.strip().lower() for name in names}
     lowered: set[str] = set()
     for place, name in enumerate(map(str.strip, names), 1):
-        why = _reason_left_out(name, lowered)
-        if why is not None:
+        if (why := _reason_left_out(name, lowered)) is not None:
             odd = f"its name in the file, {name or 'none'}, {why}"
             name = next(each for n in range(len(names) + 1) if (each := f"c{place}{'_' * n}") not in taken)
             taken.add(name)

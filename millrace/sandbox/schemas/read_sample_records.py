@@ -53,8 +53,7 @@ def read_last_topic_payloads(settings: Mapping[str, Any], topic: str, count: int
         consumer.assign(starts)
         payloads: list[bytes] = []
         while len(payloads) < min(wanted, count):
-            messages = consumer.consume(min(500, count - len(payloads)), timeout=_WAIT_SECONDS)
-            if not messages:
+            if not (messages := consumer.consume(min(500, count - len(payloads)), timeout=_WAIT_SECONDS)):
                 break  # compaction leaves gaps between offsets
             values = (m.value() for m in messages if m.error() is None)
             payloads += [value for value in values if value is not None]

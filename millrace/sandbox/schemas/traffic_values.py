@@ -104,8 +104,7 @@ class RecordGenerator:
         }
 
     def _field_value(self, field: StructField, number: int, now: datetime) -> Any:
-        listed = field.metadata.get("comment", "").partition("one of:")[2]
-        if listed:
+        if listed := field.metadata.get("comment", "").partition("one of:")[2]:
             return _value_of_type(
                 field.dataType, self.choose.choice([each.strip() for each in listed.split(",")])
             )
@@ -126,8 +125,7 @@ class RecordGenerator:
             limits = {"lat": 90, "latitude": 90, "lon": 180, "lng": 180, "longitude": 180}.get(lowered)
             return round(choose.uniform(-limits, limits) if limits else choose.lognormvariate(3, 1), 3)
         if isinstance(kind, DecimalType):
-            unscaled = choose.randrange(10 ** min(kind.precision, 9))
-            return Decimal(unscaled).scaleb(-kind.scale)
+            return Decimal(choose.randrange(10 ** min(kind.precision, 9))).scaleb(-kind.scale)
         if isinstance(kind, TimestampType | TimestampNTZType):
             return now
         if isinstance(kind, DateType):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
-from millrace.config.checks.partition_lists import partition_lists_by_stream_and_table
+from millrace.config.checks.kafka import partition_lists_by_stream_and_table
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
 from millrace.config.queries import (

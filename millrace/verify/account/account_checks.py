@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 from urllib.request import Request
 
@@ -12,7 +13,7 @@ from millrace.config.aws.history_server_image import PUBLIC_IMAGE, TAG
 from millrace.config.aws.kafka_versions import STANDARD
 from millrace.lifecycle.account.outputs_and_launch_documents import ignoring_not_found_errors
 from millrace.sizing.prices_and_limits import ELSEWHERE
-from millrace.verify.account.check_input_and_answer import Check, CheckAnswer, ClaimContext
+from millrace.verify.account.check_input_and_answer import Check, CheckAnswer, ClaimContext, require
 
 RESOURCE_TYPES = {
     "AWS::ECR::PullThroughCacheRule": ("EcrRepositoryPrefix", "UpstreamRegistry", "UpstreamRegistryUrl"),
@@ -40,53 +41,60 @@ def shortened_list_text(names: Iterable[str]) -> str:
     return ", ".join(items[:_SHOWN]) + more
 
 
+def answer_without_faults(faults: Iterable[str], right: str) -> CheckAnswer:
+    """Return an answer that faults refute, with the first of them; without any, with what is right."""
+    shown = shortened_list_text(faults)
+    return CheckAnswer(not shown, shown or right)
+
+
 def policy_error_codes(context: ClaimContext, policies: Iterable[Mapping[str, Any]]) -> set[str]:
     """Return the codes of IAM Access Analyzer's findings on identity policies: errors and security warnings.
 
     Source: IAM Access Analyzer API reference, "ValidatePolicy".
     """
-    errors = set()
-    for policy in policies:
-        request = {"policyDocument": json.dumps(policy), "policyType": "IDENTITY_POLICY"}
-        for finding in context.items_of_all_pages("accessanalyzer", "validate_policy", "findings", **request):
-            if finding["findingType"] in ("ERROR", "SECURITY_WARNING"):
-                errors.add(f"{finding['findingType']} {finding['issueCode']}")
-    return errors
+    validate = partial(
+        context.items_of_all_pages,
+        *("accessanalyzer", "validate_policy", "findings"),
+        policyType="IDENTITY_POLICY",
+    )
+    return {
+        f"{finding['findingType']} {finding['issueCode']}"
+        for policy in policies
+        for finding in validate(policyDocument=json.dumps(policy))
+        if finding["findingType"] in ("ERROR", "SECURITY_WARNING")
+    }
 
 
 def check_people_policies(context: ClaimContext) -> CheckAnswer:
     """Let IAM Access Analyzer validate the policies of deployers and operators."""
-    if not context.policies:
-        return CheckAnswer(None, "the environment file names no account")
+    require(context.policies, "the environment file names no account")
     wrong = policy_error_codes(context, context.policies.values())
-    return CheckAnswer(not wrong, shortened_list_text(wrong) or f"{len(context.policies)} policies")
+    return answer_without_faults(wrong, f"{len(context.policies)} policies")
 
 
 def check_price_products(context: ClaimContext) -> CheckAnswer:
     """Ask the Price List API for every product."""
     now = context.price_list_renewal
-    stayed = [f"{name}: {why}" for name, why in now.stayed.items()]
-    return CheckAnswer(not stayed, shortened_list_text(stayed) or f"{now.renewed_count} prices")
+    stayed = (f"{name}: {why}" for name, why in now.stayed.items())
+    return answer_without_faults(stayed, f"{now.renewed_count} prices")
 
 
 def check_unconfirmed_prices(context: ClaimContext) -> CheckAnswer:
     """Compare prices that are marked unconfirmed with those of the Price List API."""
-    if context.region != ELSEWHERE:
-        return CheckAnswer(None, f"the figures are those of {ELSEWHERE}")
+    require(context.region == ELSEWHERE, f"the figures are those of {ELSEWHERE}")
     before, now = context.required_prices_by_name, context.price_list_renewal
     answered = [
         name
         for name, price in before.items()
         if not price.confirmed and name not in now.stayed and name not in now.unknown
     ]
-    if not answered:
-        return CheckAnswer(None, "the price list has no such price")
+    require(answered, "the price list has no such price")
     other = [
         f"{name}: {before[name].usd:g} here, {now.table.prices[name].usd:g} there"
         for name in answered
         if not math.isclose(before[name].usd, now.table.prices[name].usd, rel_tol=1e-3)
     ]
-    return CheckAnswer(not other, shortened_list_text(other) or f"{len(answered)} prices")
+    return answer_without_faults(other, f"{len(answered)} prices")
 
 
 def check_msk_versions(context: ClaimContext) -> CheckAnswer:
@@ -117,8 +125,7 @@ def check_endpoint_services(context: ClaimContext) -> CheckAnswer:
 def _resource_schema(context: ClaimContext, kind: str) -> dict[str, Any] | None:
     cloudformation = context.client("cloudformation")
     with ignoring_not_found_errors("TypeNotFoundException"):
-        answer = cloudformation.describe_type(Type="RESOURCE", TypeName=kind)
-        return dict(json.loads(answer["Schema"]))
+        return dict(json.loads(cloudformation.describe_type(Type="RESOURCE", TypeName=kind)["Schema"]))
     return None
 
 
@@ -126,20 +133,18 @@ def check_resource_types(context: ClaimContext) -> CheckAnswer:
     """Ask CloudFormation for the newer resource types and their properties."""
     wrong = []
     for kind, properties in RESOURCE_TYPES.items():
-        schema = _resource_schema(context, kind)
-        if schema is None:
+        if (schema := _resource_schema(context, kind)) is None:
             wrong.append(f"{kind} is not there")
         else:
             wrong += [f"{kind} has no {each}" for each in properties if each not in schema["properties"]]
-    return CheckAnswer(not wrong, shortened_list_text(wrong) or f"{len(RESOURCE_TYPES)} types")
+    return answer_without_faults(wrong, f"{len(RESOURCE_TYPES)} types")
 
 
 def check_replacing_topic_properties(context: ClaimContext) -> CheckAnswer:
     """Ask CloudFormation for the properties of a topic whose change replaces it."""
     schema = _resource_schema(context, "AWS::MSK::Topic")
-    if schema is None:
-        return CheckAnswer(None, "AWS::MSK::Topic is not there")
-    replacing = {path.rsplit("/", 1)[-1] for path in schema.get("createOnlyProperties", ())}
+    require(schema, "AWS::MSK::Topic is not there")
+    replacing = {path.rsplit("/", 1)[-1] for path in (schema or {}).get("createOnlyProperties", ())}
     return CheckAnswer(replacing == TOPIC_REPLACED_BY, f"made again by {shortened_list_text(replacing)}")
 
 

@@ -92,8 +92,6 @@ def _verdict_and_reason_of_check(
     except (AttributeError, LookupError, ResponseParserError, TypeError, ValueError) as error:
         # An answer of a form that no document describes: it proves nothing, and the verification continues.
         return "undetermined", f"an unexpected response: {type(error).__name__}"
-    if answer.holds is None:
-        return "undetermined", answer.seen
     return ("proved" if answer.holds else "refuted"), answer.seen
 
 

@@ -24,13 +24,14 @@ LIVED = ("RUNNING", "STOPPED", "STOPPING", "SUCCEEDED", "SUCCESS", "CANCELLED", 
 J = TypeVar("J", GlueJob, EmrJob)
 
 
-def open_url(request: Request) -> Any:
-    """Open an HTTPS address; the result is read like a file."""
-    return urlopen(request, timeout=60.0)  # noqa: S310 - https, written in the checks
-
-
 class UndeterminedError(Exception):
     """A claim that this environment cannot prove or refute; the message says why."""
+
+
+def require(evidence: object, otherwise: str) -> None:
+    """Raise :class:`UndeterminedError` with a reason where there is no evidence."""
+    if not evidence:
+        raise UndeterminedError(otherwise)
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,12 @@ class CheckAnswer:
 
     Attributes
     ----------
-    holds
-        None where it cannot be decided.
     seen
         AWS' own terms, numbers and versions; never a name of the account.
     """
 
-    holds: bool | None
-    seen: str = ""
+    holds: bool
+    seen: str
 
 
 @dataclass
@@ -66,7 +65,7 @@ class ClaimContext:
     policies: Mapping[str, Mapping[str, Any]]
     pricing: Any
     today: date
-    fetch: Callable[[Request], Any] = open_url
+    fetch: Callable[[Request], Any] = lambda request: urlopen(request, timeout=60.0)  # noqa: S310 - https, written in the checks
 
     @property
     def names(self) -> Names:
@@ -106,10 +105,8 @@ class ClaimContext:
         UndeterminedError
             There are none.
         """
-        jobs = self.names.environment.jobs
-        result = {name: job for name, job in jobs.items() if isinstance(job, kind)}
-        if not result:
-            raise UndeterminedError(f"the environment has no job on {kind.title}")
+        result = {name: job for name, job in self.names.environment.jobs.items() if isinstance(job, kind)}
+        require(result, f"the environment has no job on {kind.title}")
         return result
 
     def stack_output(self, job: str, key: str) -> str:
@@ -126,12 +123,11 @@ class ClaimContext:
         """Return the physical ids of a stack's resources of one type."""
         stack = self.names.stack(part)
         read_stack_outputs(self.client("cloudformation"), stack)  # raises an error if there is no stack
-        result = self.items_of_all_pages(
-            "cloudformation", "list_stack_resources", "StackResourceSummaries", StackName=stack
-        )
         return [
             each["PhysicalResourceId"]
-            for each in result
+            for each in self.items_of_all_pages(
+                "cloudformation", "list_stack_resources", "StackResourceSummaries", StackName=stack
+            )
             if each["ResourceType"] == kind and "PhysicalResourceId" in each
         ]
 
@@ -147,10 +143,9 @@ class ClaimContext:
         listed = self.items_of_all_pages(
             "emr-serverless", "list_job_runs", "jobRuns", applicationId=application
         )
-        runs = sorted(listed, key=lambda run: run["createdAt"], reverse=True)[:20]
         result = [
             emr.get_job_run(applicationId=application, jobRunId=run["id"])["jobRun"]
-            for run in runs
+            for run in sorted(listed, key=lambda run: run["createdAt"], reverse=True)[:20]
             if run["state"] in LIVED
         ]
         return [

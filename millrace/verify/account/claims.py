@@ -7,8 +7,10 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 from ruamel.yaml import YAML
+
+from millrace.config.base import Model
 
 PAGE = "docs/unproved.md"
 
@@ -59,7 +61,7 @@ CloudWatch and Step Functions in the unit tests already; it could take over the 
 """
 
 
-class Claim(BaseModel):
+class Claim(Model):
     """A claim about AWS.
 
     Attributes
@@ -75,8 +77,6 @@ class Claim(BaseModel):
     line
         Text to send back, after the id: an example where there is a check.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     claim: str
     used: tuple[str, ...]

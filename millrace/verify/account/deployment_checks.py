@@ -14,14 +14,20 @@ from millrace.config.model import GlueJob, MskCluster
 from millrace.lifecycle.account.kafka_access import bootstrap_servers_of_cluster
 from millrace.sizing.alarms.reported_metrics import metric_namespace
 from millrace.sizing.prices_and_limits import service_limits
-from millrace.verify.account.account_checks import policy_error_codes, shortened_list_text
-from millrace.verify.account.check_input_and_answer import Check, CheckAnswer, ClaimContext, UndeterminedError
+from millrace.verify.account.account_checks import (
+    answer_without_faults,
+    policy_error_codes,
+    shortened_list_text,
+)
+from millrace.verify.account.check_input_and_answer import Check, CheckAnswer, ClaimContext, require
 
 ICEBERG = {each.name: each.iceberg for each in VERSIONS}
 """Iceberg version of each engine version whose document has it."""
 
-_NONE = CheckAnswer(None, "no such job in the environment")
-_NO_RUN = CheckAnswer(None, "it has no run that started")
+_NONE = "no such job in the environment"
+_NO_RUN = "it has no run that started"
+_NO_RECORDS = "no table has records yet"
+_OTHER_ROLES = "every job has an existing `role`, whose permissions Millrace does not write"
 _EXECUTIONS = 20
 FLAT = "spark/"
 """Prefix of the copies of event logs (``infra/constructs/event_log_copier.py``)."""
@@ -38,12 +44,8 @@ def check_role_policies(context: ClaimContext) -> CheckAnswer:
             version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]
             document = iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]
             documents.append(document["Document"])
-    if not documents:
-        return CheckAnswer(
-            None, "every job has an existing `role`, whose permissions Millrace does not write"
-        )
-    wrong = policy_error_codes(context, documents)
-    return CheckAnswer(not wrong, shortened_list_text(wrong) or f"{len(documents)} policies")
+    require(documents, _OTHER_ROLES)
+    return answer_without_faults(policy_error_codes(context, documents), f"{len(documents)} policies")
 
 
 def _proved_if_each_job_ran(
@@ -51,11 +53,16 @@ def _proved_if_each_job_ran(
 ) -> CheckAnswer:
     """Return an answer that is proved by a run of each job: AWS may accept one job and refuse another."""
     lived = [runs for runs in newest.values() if runs]
-    if not lived:
-        return _NO_RUN
+    require(lived, _NO_RUN)
     kinds = {name(run) for runs in lived for run in runs}
     seen = f"{len(lived)} of {len(newest)} jobs: {shortened_list_text(kinds)}"
-    return CheckAnswer(True if len(lived) == len(newest) else None, seen)
+    return _proved_by(len(lived) == len(newest), seen, seen)
+
+
+def _proved_by(evidence: object, seen: str, otherwise: str) -> CheckAnswer:
+    """Return an answer that evidence proves, and whose absence refutes nothing."""
+    require(evidence, otherwise)
+    return CheckAnswer(True, seen)
 
 
 def check_glue_jobs_started(context: ClaimContext) -> CheckAnswer:
@@ -72,12 +79,10 @@ def check_glue_job_without_timeout(context: ClaimContext) -> CheckAnswer:
     open_ended = [
         name for name, job in jobs if job.timeout is None and not job.has_bounded_runs and job.run != "auto"
     ]
-    if not open_ended:
-        return _NONE
+    require(open_ended, _NONE)
     glue = context.client("glue")
     minutes = {glue.get_job(JobName=context.names.job(name))["Job"].get("Timeout", 0) for name in open_ended}
-    ends = [f"{each} minutes" for each in minutes if each]
-    return CheckAnswer(not ends, shortened_list_text(ends) or f"{len(open_ended)} jobs")
+    return answer_without_faults((f"{each} minutes" for each in minutes if each), f"{len(open_ended)} jobs")
 
 
 def check_glue_log_group_names(context: ClaimContext) -> CheckAnswer:
@@ -97,8 +102,9 @@ def check_glue_log_group_names(context: ClaimContext) -> CheckAnswer:
                 continue
             if context.client("logs").describe_log_streams(logGroupName=name, limit=1)["logStreams"]:
                 shapes.add(_log_group_name_with_parts_masked(rest))
+    require(shapes or lived, _NO_RUN)
     if not shapes:
-        return CheckAnswer(False, "jobs ran, but no log group has a stream") if lived else _NO_RUN
+        return CheckAnswer(False, "jobs ran, but no log group has a stream")
     return CheckAnswer(
         any(shape.endswith(("/error", "/output")) for shape in shapes), shortened_list_text(shapes)
     )
@@ -129,8 +135,7 @@ def _engine_versions_and_snapshot_summaries(context: ClaimContext) -> Iterator[t
             except glue.exceptions.EntityNotFoundException:
                 continue
             where = urlparse(description["Parameters"]["metadata_location"])
-            body = s3.get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))["Body"]
-            metadata = json.load(body)
+            metadata = json.load(s3.get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))["Body"])
             for snapshot in metadata.get("snapshots", ()):
                 if snapshot["snapshot-id"] == metadata.get("current-snapshot-id"):
                     yield job.version, snapshot["summary"]
@@ -149,8 +154,7 @@ def check_snapshot_writer_versions(context: ClaimContext) -> CheckAnswer:
             spark.startswith(version_row(version).spark) and iceberg[0].startswith(ICEBERG.get(version, ""))
         ):
             wrong.add(line)
-    if not seen or all("unknown" in line for line in seen):
-        return CheckAnswer(None, shortened_list_text(seen) or "no table has records yet")
+    require(any("unknown" not in line for line in seen), shortened_list_text(seen) or _NO_RECORDS)
     return CheckAnswer(not wrong, shortened_list_text(wrong or seen))
 
 
@@ -162,15 +166,13 @@ def check_emr_jobs_started(context: ClaimContext) -> CheckAnswer:
 
 def check_emr_start_time(context: ClaimContext) -> CheckAnswer:
     """Read the time of the newest runs from their creation to their start."""
-    jobs = context.jobs_of_engine(EmrJob)
     took = [
         (run["startedAt"] - run["createdAt"]).total_seconds()
-        for job in jobs
+        for job in context.jobs_of_engine(EmrJob)
         for run in context.newest_started_emr_runs(job)
         if "startedAt" in run
     ]
-    if not took:
-        return _NO_RUN
+    require(took, _NO_RUN)
     assumed = service_limits().limits["scaling.worker_start_seconds"].value
     return CheckAnswer(max(took) <= assumed, f"slowest of {len(took)} runs: {max(took):.0f} s")
 
@@ -187,8 +189,7 @@ def check_emr_zones(context: ClaimContext) -> CheckAnswer:
         request = {"applicationId": context.stack_output(job, "ApplicationId")}
         application = context.client("emr-serverless").get_application(**request)["application"]
         subnets |= set(application.get("networkConfiguration", {}).get("subnetIds", ()))
-    if not subnets:
-        return _NONE
+    require(subnets, _NONE)
     zones = _zones_of_subnets(context, sorted(subnets))
     known = EmrJob.zones.get(context.region)
     return CheckAnswer(known is None or set(zones) <= set(known), f"taken: {shortened_list_text(zones)}")
@@ -197,8 +198,7 @@ def check_emr_zones(context: ClaimContext) -> CheckAnswer:
 def _msk_cluster_names_or_undetermined(context: ClaimContext) -> list[str]:
     kafka = context.names.environment.kafka
     names = [name for name, cluster in kafka.items() if isinstance(cluster, MskCluster)]
-    if not names:
-        raise UndeterminedError("the environment has no MSK cluster")
+    require(names, "the environment has no MSK cluster")
     return names
 
 
@@ -213,8 +213,7 @@ def check_msk_zones(context: ClaimContext) -> CheckAnswer:
             )
             for part in each.get("Serverless", {}).get("VpcConfigs", ()):
                 subnets |= set(part["SubnetIds"])
-    if not subnets:
-        return CheckAnswer(None, "no such cluster is there")
+    require(subnets, "no such cluster is there")
     zones = _zones_of_subnets(context, sorted(subnets))
     refused = set(MSK_REFUSES.get(context.region, ()))
     return CheckAnswer(not refused & set(zones), f"taken: {shortened_list_text(zones)}")
@@ -241,11 +240,7 @@ def check_emr_run_was_stopped(context: ClaimContext) -> CheckAnswer:
     """Look for an execution that ended a run on EMR Serverless."""
     jobs = context.jobs_of_engine(EmrJob)
     done = sum("StopRun" in left for job in jobs for _, left in _inputs_and_states_of_successes(context, job))
-    return (
-        CheckAnswer(True, f"{done} runs ended")
-        if done
-        else CheckAnswer(None, "no run was ended by its state machine")
-    )
+    return _proved_by(done, f"{done} runs ended", "no run was ended by its state machine")
 
 
 def check_restarts_by_rule(context: ClaimContext) -> CheckAnswer:
@@ -257,11 +252,8 @@ def check_restarts_by_rule(context: ClaimContext) -> CheckAnswer:
         if inputs.get("verb") == "restart" and "StartRun" in left
     ]
     by_event = sum(reason.startswith("run ") for reason in reasons)
-    return (
-        CheckAnswer(True, f"{len(reasons)} restarts, {by_event} of them by an event")
-        if reasons
-        else CheckAnswer(None, "no run has ended whose job should run")
-    )
+    seen = f"{len(reasons)} restarts, {by_event} of them by an event"
+    return _proved_by(reasons, seen, "no run has ended whose job should run")
 
 
 def check_msk_brokers(context: ClaimContext) -> CheckAnswer:
@@ -282,26 +274,20 @@ def check_job_metrics(context: ClaimContext) -> CheckAnswer:
             "cloudwatch", "list_metrics", "Metrics", Namespace=metric_namespace(context.names.job(job))
         )
     }
-    return (
-        CheckAnswer(True, f"{len(names)} names")
-        if names
-        else CheckAnswer(None, "the namespaces have no metric")
-    )
+    return _proved_by(names, f"{len(names)} names", "the namespaces have no metric")
 
 
 def check_event_log_copies(context: ClaimContext) -> CheckAnswer:
     """Look for copies of event logs."""
-    if context.names.environment.history is None:
-        return CheckAnswer(None, "the environment has no history server")
+    require(context.names.environment.history, "the environment has no history server")
     bucket = context.names.bucket("event-logs")
     count = context.client("s3").list_objects_v2(Bucket=bucket, Prefix=FLAT)["KeyCount"]
-    return CheckAnswer(True, f"{count} copies") if count else CheckAnswer(None, "no event log was copied yet")
+    return _proved_by(count, f"{count} copies", "no event log was copied yet")
 
 
 def check_history_server(context: ClaimContext) -> CheckAnswer:
     """Ask ECS whether the server runs."""
-    if context.names.environment.history is None:
-        return CheckAnswer(None, "the environment has no history server")
+    require(context.names.environment.history, "the environment has no history server")
     clusters = context.physical_ids("history", "AWS::ECS::Cluster")
     services = context.physical_ids("history", "AWS::ECS::Service")
     result = context.client("ecs").describe_services(cluster=clusters[0], services=services)["services"]
@@ -316,28 +302,15 @@ def _count_tables_with_records(context: ClaimContext) -> int:
 def check_write_with_lake_formation(context: ClaimContext) -> CheckAnswer:
     """Look for a table that was written with Lake Formation's grants."""
     mode = context.names.environment.storage.lake_formation
-    if mode == "off":
-        return CheckAnswer(None, "storage.lake_formation is off")
-    return (
-        CheckAnswer(True, mode)
-        if _count_tables_with_records(context)
-        else CheckAnswer(None, "no table has records yet")
-    )
+    require(mode != "off", "storage.lake_formation is off")
+    return _proved_by(_count_tables_with_records(context), mode, _NO_RECORDS)
 
 
 def check_start_without_checkpoint(context: ClaimContext) -> CheckAnswer:
     """Look for tables with records: a starting job reads a checkpoint that does not exist, and a 403 would end it."""
-    own = any(job.role is None for job in context.names.environment.jobs.values())
-    if not own:
-        return CheckAnswer(
-            None, "every job has an existing `role`, whose permissions Millrace does not write"
-        )
+    require(any(job.role is None for job in context.names.environment.jobs.values()), _OTHER_ROLES)
     tables = _count_tables_with_records(context)
-    return (
-        CheckAnswer(True, f"{tables} tables were landed")
-        if tables
-        else CheckAnswer(None, "no table has records yet")
-    )
+    return _proved_by(tables, f"{tables} tables were landed", _NO_RECORDS)
 
 
 ALL: tuple[Check, ...] = (

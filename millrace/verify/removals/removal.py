@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
 from millrace.config.aws.pagination import list_all
-from millrace.config.kafka.topic_time_limits import TIME_LIMITS
+from millrace.config.kafka.clusters import TIME_LIMITS
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.account.outputs_and_launch_documents import ignoring_not_found_errors
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
@@ -99,7 +99,9 @@ def remove_verification(
         resources = {stack: _types_and_ids_of_resources(cloudformation, stack) for stack in stacks}
         templates = {stack: deployed_template(cloudformation, stack) or {} for stack in stacks}
     say("ending runs")
-    place.end_all_runs(scope.prefix, _resource_ids_by_job_and_type(resources, scope))
+    before = f"{scope.prefix}{_JOBS}"
+    jobs = {k.removeprefix(before): dict(own) for k, own in resources.items() if k.startswith(before)}
+    place.end_all_runs(scope.prefix, jobs)
     stay, objects, order = topics(), 0, removal_waves(templates)
     for wave in order:
         if wave is order[-1]:
@@ -115,8 +117,7 @@ def remove_verification(
                         "verification, empty the bucket, delete the stack and run the removal again"
                     )
                 objects += empty_bucket(place.client("s3"), bucket)
-            going = [stack for stack in wave if stack != record]
-            if not going:
+            if not (going := [stack for stack in wave if stack != record]):
                 break
             say(f"deleting {', '.join(going)}")
             failed = _delete_stacks_and_report_remaining(cloudformation, going, deadline, poll_seconds)
@@ -164,15 +165,6 @@ def _types_and_ids_of_resources(cloudformation: Any, stack: str) -> list[tuple[s
     ]
 
 
-def _resource_ids_by_job_and_type(
-    resources: Mapping[str, Sequence[tuple[str, str]]], scope: VerificationScope
-) -> dict[str, dict[str, str]]:
-    before = f"{scope.prefix}{_JOBS}"
-    return {
-        stack.removeprefix(before): dict(own) for stack, own in resources.items() if stack.startswith(before)
-    }
-
-
 def empty_bucket(s3: Any, bucket: str) -> int:
     """Delete all objects of a bucket, with all their versions; return their number.
 
@@ -184,8 +176,9 @@ def empty_bucket(s3: Any, bucket: str) -> int:
     count = 0
     with translating_aws_errors(f"cannot empty bucket {bucket}"), ignoring_not_found_errors("NoSuchBucket"):
         for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
+            # Objects of a bucket without versions have the version "null", which is no argument.
             objects = [
-                {"Key": each["Key"], **_version_argument(each["VersionId"])}
+                {key: each[key] for key in ("Key", "VersionId") if each[key] != "null" or key == "Key"}
                 for each in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
             ]
             for begin in range(0, len(objects), _AT_ONCE):
@@ -199,11 +192,6 @@ def empty_bucket(s3: Any, bucket: str) -> int:
                     )
             count += len(page.get("Versions", ()))
     return count
-
-
-def _version_argument(version: str) -> dict[str, str]:
-    """Return a version as an argument; objects of a bucket without versions have none."""
-    return {} if version == "null" else {"VersionId": version}
 
 
 def _delete_stacks_and_report_remaining(

@@ -30,11 +30,11 @@ from millrace.lifecycle.deploy import (
     deploy_around_jobs_and_return_started,
 )
 from millrace.lifecycle.jobs.state_machine import execute_verb, find_state_machine_arn
-from millrace.lifecycle.upgrade_or_rollback_job import upgrade_job_and_tell_if_started
-from millrace.lifecycle.versions_for_rollback import (
+from millrace.lifecycle.upgrade_or_rollback_job import (
     UpgradeError,
     find_previous_version,
     read_deployed_version,
+    upgrade_job_and_tell_if_started,
 )
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.toolchain import state_folder

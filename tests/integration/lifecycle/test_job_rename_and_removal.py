@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from millrace.lifecycle.versions_for_rollback import read_deployed_version
+from millrace.lifecycle.upgrade_or_rollback_job import read_deployed_version
 from tests.integration.lifecycle.deployed_shop import GLUE_KAFKA, Shop
 from tests.integration.lifecycle.simulated_engines import Engines
 

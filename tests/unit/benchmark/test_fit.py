@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from millrace.benchmark import fit as fitting
 from millrace.benchmark.fit import fit_model
-from millrace.benchmark.settled_batches import FitError
+from millrace.benchmark.measurements import FitError
 from tests.unit.benchmark.synthetic_measurements import points
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.benchmark.measurements import Measurements
-from millrace.benchmark.rerun_disturbed_settings import (
+from millrace.benchmark.measurements import Disturbance, Measurements
+from millrace.benchmark.run_schedule import (
+    WARM_UP,
     disturbances_of_all_queries,
     replace_disturbed_settings,
     schedule_disturbed_runs_again,
+    schedule_runs,
 )
-from millrace.benchmark.run_schedule import WARM_UP, schedule_runs
-from millrace.benchmark.settled_batches import Disturbance
 from tests.unit.benchmark.synthetic_measurements import session
 
 QUERIES = ("a", "b")

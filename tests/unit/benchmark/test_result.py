@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from millrace.benchmark.core_scaling import fit_scaling_curve
 from millrace.benchmark.fit import fit_model
-from millrace.benchmark.measurements import BatchPoint, Measurements
-from millrace.benchmark.result import fit_all_queries
-from millrace.benchmark.settled_batches import FitError, settled_points
+from millrace.benchmark.measurements import BatchPoint, FitError, Measurements, settled_points
+from millrace.benchmark.result import fit_all_queries, fit_scaling_curve
 from millrace.sizing.queries.benchmark_figures import read_result
 from tests.unit.benchmark.synthetic_measurements import A, B, session
 

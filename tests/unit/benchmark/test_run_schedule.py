@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.benchmark.measurements import LEAST, count_warmup_batches
 from millrace.benchmark.run_schedule import WARM_UP, log_spaced_limits, schedule_runs
-from millrace.benchmark.settled_batches import LEAST, count_warmup_batches
 from millrace.sandbox.benchmark import records_needed_by_partition
 
 

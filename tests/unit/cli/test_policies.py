@@ -36,9 +36,9 @@ from millrace.infra.permissions.permissions_by_command import (
 from millrace.infra.permissions.split_policies import MANAGED
 from millrace.lifecycle.account.catalog_columns import table_names_in_settings
 from millrace.lifecycle.audits import kafka as audit_kafka
-from millrace.lifecycle.audits.read_landing_table import LandedRecords
+from millrace.lifecycle.audits.records_in_tables import LandedRecords
 from millrace.lifecycle.jobs import erasure_requests as erasing
-from millrace.lifecycle.versions_for_rollback import JobVersion
+from millrace.lifecycle.upgrade_or_rollback_job import JobVersion
 from millrace.sandbox import rehearse_job_table_changes
 from millrace.sandbox.programs import cdk, history_server
 from millrace.sandbox.programs.child_processes import SandboxError

@@ -19,8 +19,7 @@ from hypothesis import strategies as some
 from millrace.cli.shared import console
 from millrace.cli.shared.html_pages import html_page
 from millrace.config import ConfigurationError
-from millrace.config.document.escape_invisible_characters import TABLE, escape_invisible
-from millrace.config.document.problems import Problem
+from millrace.config.document.problems import TABLE, Problem, escape_invisible
 from millrace.lifecycle.deploy import DeployError
 from millrace.sandbox.programs import cdk
 from tests.page_without_browser import drawn

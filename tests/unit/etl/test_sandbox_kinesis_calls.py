@@ -16,8 +16,8 @@ from botocore.exceptions import ClientError
 
 from millrace.etl.services import backoff
 from millrace.etl.sources.kinesis.closed_shards import Shard
-from millrace.sandbox.kinesis_reader.pyspark_millrace_kinesis import kinesis_api_calls as module
-from millrace.sandbox.kinesis_reader.pyspark_millrace_kinesis.kinesis_api_calls import KinesisService
+from millrace.sandbox.kinesis_reader.pyspark_millrace_kinesis import stream_batches as module
+from millrace.sandbox.kinesis_reader.pyspark_millrace_kinesis.stream_batches import KinesisService
 
 Answer = tuple[int, Any]
 

@@ -35,7 +35,7 @@ from millrace.lifecycle.audits.hourly_audit import (
 )
 from millrace.lifecycle.audits.kinesis import audit_stream_by_counts, last_sequence_number_by_shard
 from millrace.lifecycle.audits.query_audit import AuditedDeployment, audit_query
-from millrace.lifecycle.audits.read_landing_table import LandedRecords
+from millrace.lifecycle.audits.records_in_tables import LandedRecords
 from millrace.lifecycle.aws_error_messages import AwsError
 
 ROOT = Path(__file__).parents[3]

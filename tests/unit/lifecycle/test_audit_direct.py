@@ -23,18 +23,18 @@ from millrace.etl.launch.sources import (
     KinesisSource,
     group_sources_into_legs,
 )
-from millrace.lifecycle.audits.direct_query_records import (
+from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult, HourCounts, LaggingShard, NotAudited
+from millrace.lifecycle.audits.kinesis import audit_stream_by_counts, lagging_shards
+from millrace.lifecycle.audits.query_audit import line_number_in_offset_log
+from millrace.lifecycle.audits.records_in_tables import (
     OFFSETS,
     QUERY,
+    LandedRecords,
     SinkAndDeadLetters,
     SinkRecords,
     gaps_between_ranges,
     ranges_in_commits,
 )
-from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult, HourCounts, LaggingShard, NotAudited
-from millrace.lifecycle.audits.kinesis import audit_stream_by_counts, lagging_shards
-from millrace.lifecycle.audits.query_audit import line_number_in_offset_log
-from millrace.lifecycle.audits.read_landing_table import LandedRecords
 
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 COLUMNS = pa.schema(

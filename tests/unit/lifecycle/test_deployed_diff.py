@@ -14,7 +14,7 @@ from millrace.cli.run.changes_report import change_lines, removal_questions
 from millrace.lifecycle import deploy as deploying
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes.deployment_changes import JobChange
-from millrace.lifecycle.changes.stack_removals import StackRemoval
+from millrace.lifecycle.changes.undeclared_stacks import StackRemoval
 from millrace.lifecycle.deploy import DeploymentChanges, _stop_application, compare_with_deployed
 from millrace.verify.aws_target import AwsAccountTarget
 from tests.unit.lifecycle.deployed_jobs import (

@@ -157,7 +157,7 @@ def test_a_run_that_has_finished_is_what_a_start_waits_for(
     aws: Any = SimpleNamespace(names=Names(load(file, ROOT), "111122223333"))
     monkeypatch.setattr(health, "_metric_values_by_query", lambda *_: {"land": []})
     monkeypatch.setattr(health, "_iterator_ages", lambda *_: ())
-    monkeypatch.setattr(health, "_logged_failures", lambda *_: ())
+    monkeypatch.setattr(health.logs, "newest_failures", lambda *_: ())
     said = {"finished": [{"event": "finished"}] if finished else []}
     monkeypatch.setattr(health.logs, "logged_events", lambda _aws, _job, _since, event: said[event])
     waiting = health.read_job_health(aws, "clicks", 0.0).waiting

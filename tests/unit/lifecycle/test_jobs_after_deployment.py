@@ -22,7 +22,7 @@ from millrace.lifecycle.deploy import (
     changes_without_start_of_new_jobs,
     deploy_around_jobs_and_return_started,
 )
-from millrace.lifecycle.versions_for_rollback import UpgradeError
+from millrace.lifecycle.upgrade_or_rollback_job import UpgradeError
 from tests.unit.lifecycle.test_health import put_metric
 
 JOB = "clicks"

@@ -15,12 +15,13 @@ from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.changes.deployment_changes import StackChange
 from millrace.lifecycle.deploy import DeploymentChanges
-from millrace.lifecycle.upgrade_or_rollback_job import changed_shared_stacks, rollback_changes
-from millrace.lifecycle.versions_for_rollback import (
+from millrace.lifecycle.upgrade_or_rollback_job import (
     JobVersion,
     UpgradeError,
+    changed_shared_stacks,
     find_previous_version,
     read_deployed_version,
+    rollback_changes,
     save_deployed_version,
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.jobs import one_off_run, state_machine
+from millrace.lifecycle.jobs import state_machine
 from millrace.lifecycle.jobs.state_machine import ExecutionResult
 
 ASKED = (("--backfill", "q"), ("--replace", ""))
@@ -43,6 +43,6 @@ def test_the_state_machine_starts_it_and_its_engine_is_asked_for_its_end(
 
     monkeypatch.setattr(state_machine, "execute_verb", execute)
     here = DeployedEnvironment(aws.names, lambda _: Engine())
-    ended = one_off_run.run_job_once(here, "clicks", ASKED, progress=lambda _: None, poll_seconds=0)
+    ended = state_machine.run_job_once(here, "clicks", ASKED, progress=lambda _: None, poll_seconds=0)
     assert ended.succeeded
     assert verbs == [("status", ()), ("stop", ()), ("once", ASKED), ("start", ())]

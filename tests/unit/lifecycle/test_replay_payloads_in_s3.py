@@ -16,7 +16,7 @@ from millrace.cli.shared import account_or_sandbox_connection
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
 from millrace.lifecycle.aws_error_messages import AwsError
-from millrace.lifecycle.jobs.one_off_run import EndedRun
+from millrace.lifecycle.jobs.state_machine import EndedRun
 
 JOB, QUERY = "clicks", "land-clicks"
 GIVEN = b'{"id": "a/0/1", "payload": "{}"}\n'

@@ -19,7 +19,7 @@ from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.sandbox.kill_and_restart_jobs import DrillError, translating_table_errors, wait_for_condition
 from millrace.sandbox.programs import cdk
-from millrace.sandbox.records import lake_tables
+from millrace.sandbox.records.ledger import row_count
 from millrace.sizing import plan
 from millrace.verify import aws_target
 from millrace.verify.aws_target import PATIENCE, AwsAccountTarget
@@ -298,7 +298,7 @@ def test_what_is_asked_too_often_is_asked_again() -> None:
 
 def rows(catalog: Any) -> int:
     with translating_table_errors("t"):
-        return lake_tables.row_count(catalog, "t")
+        return row_count(catalog, "t")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config import Names, load
 from millrace.sandbox.kill_and_restart_jobs import DrillError, DrillTimeLimits, JobRunner, JobsDrill
-from millrace.sandbox.local_runs import LocalJobRunner, LocalSparkRun
+from millrace.sandbox.local_runs import LocalJobRunner
 from millrace.sandbox.programs.child_processes import ChildProcess
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.run_launch_document_locally import LocalJob, SandboxSpark
@@ -106,7 +105,7 @@ def test_a_run_of_local_spark_has_to_end_well(tmp_path: Path, status: int, *, en
     process = ChildProcess.start("driver", ["/bin/sh", "-c", script], environment={}, log=tmp_path / "log")
     process.wait_until((tmp_path / "ready").exists, seconds=10, what="ready")
     spark = SandboxSpark(stack=LocalStack("http://127.0.0.1:1", "us-east-1", None), kafka="")
-    run = LocalSparkRun(LocalJob(process, tmp_path), time.monotonic())
+    run = LocalJob(process, tmp_path)
     runs = LocalJobRunner(spark=spark, by_job={"job": [run]})
     with nullcontext() if ends_well else pytest.raises(DrillError, match="job job stopped with status 1"):
         runs.stop(NAMES, "job")

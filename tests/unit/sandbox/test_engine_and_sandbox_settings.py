@@ -11,12 +11,13 @@ import pytest
 from millrace.config import Names, environment_names, load
 from millrace.config.engines.versions import VERSIONS
 from millrace.infra.launch.launch_document import AssetUrls, launch_document
-from millrace.sandbox.programs.engine_default_spark_settings import (
+from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.run_launch_document_locally import (
+    REPLACED,
+    SandboxSpark,
     engine_default_settings,
     read_settings_table,
 )
-from millrace.sandbox.programs.localstack import LocalStack
-from millrace.sandbox.programs.run_launch_document_locally import REPLACED, SandboxSpark
 from millrace.sizing import plan
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from millrace.sandbox.kill_and_restart_jobs import DrillError
-from millrace.sandbox.local_runs import LocalSparkRun
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import ChildProcess
 from millrace.sandbox.programs.localstack import LocalStack
@@ -32,7 +30,7 @@ def test_no_driver_outlives_the_servers_after_a_failure(
 
     def fail() -> None:
         with open_sandbox_target(copy, plan(copy.environment)) as place:
-            place.by_job["glue"] = [LocalSparkRun(LocalJob(driver, tmp_path), time.monotonic())]
+            place.by_job["glue"] = [LocalJob(driver, tmp_path)]
             raise DrillError("its stacks are not read")
 
     with pytest.raises(DrillError, match="its stacks are not read"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from millrace.config.kafka.topic_time_limits import TIME_LIMITS
+from millrace.config.kafka.clusters import TIME_LIMITS
 from millrace.sandbox.kill_and_restart_jobs import DrillError
 from millrace.verify.removals import removal
 

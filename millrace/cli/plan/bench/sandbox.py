@@ -12,7 +12,7 @@ import typer
 from pyarrow import csv, parquet
 
 from millrace.benchmark.measurements import Measurements
-from millrace.benchmark.rerun_disturbed_settings import (
+from millrace.benchmark.run_schedule import (
     disturbances_of_all_queries,
     replace_disturbed_settings,
     schedule_disturbed_runs_again,

@@ -12,14 +12,21 @@ Spark 4 looks for modules whose names begin with ``pyspark_`` and registers the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 from pyspark.sql.types import StructType
 
 from millrace.etl.launch.engine_interface_and_registry import KINESIS_IN_PYTHON
 from millrace.etl.sources.kinesis.closed_shards import COLUMNS
 
-from .kinesis_api_calls import KinesisService
-from .stream_batches import BatchPlanner, Offset, Row, ranges_between_offsets, read_shard_range
+from .stream_batches import (
+    BatchPlanner,
+    KinesisService,
+    Offset,
+    Row,
+    ranges_between_offsets,
+    read_shard_range,
+)
 
 try:
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -59,15 +66,14 @@ class KinesisStreamReader(DataSourceStreamReader):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {name.lower(): value for name, value in options.items()}
-        self._planner: BatchPlanner | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Return the start of a query without a checkpoint."""
-        return self._batch_planner().initial_offset()
+        return self._batch_planner.initial_offset()
 
     def latestOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Return the end of the next batch."""
-        return self._batch_planner().read_to_latest_offset()
+        return self._batch_planner.read_to_latest_offset()
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return a task for each shard with records for the batch.
@@ -75,7 +81,7 @@ class KinesisStreamReader(DataSourceStreamReader):
         At a restart Spark requests the range between the last offset of its log and itself, so that a source learns
         its position (``PythonMicroBatchStream.setLatestSeenOffset``).
         """
-        self._batch_planner().resume(end)
+        self._batch_planner.resume(end)
         return [InputPartition(asked) for asked in ranges_between_offsets(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
@@ -86,18 +92,17 @@ class KinesisStreamReader(DataSourceStreamReader):
         finally:
             service.client.close()
 
+    @cached_property
     def _batch_planner(self) -> BatchPlanner:
-        if self._planner is None:
-            options = self._options
-            self._planner = BatchPlanner(
-                self._kinesis_service(),
-                options["startingposition"],
-                # As in the connector: it stops after the call that exceeds the limit.
-                most_records=int(options["kinesis.executor.maxfetchrecordspershard"]) + 1,
-                seconds=int(options["kinesis.executor.maxfetchtimeinms"]) / 1000,
-                call=int(options["kinesis.executor.maxrecordperread"]),
-            )
-        return self._planner
+        options = self._options
+        return BatchPlanner(
+            self._kinesis_service(),
+            options["startingposition"],
+            # As in the connector: it stops after the call that exceeds the limit.
+            most_records=int(options["kinesis.executor.maxfetchrecordspershard"]) + 1,
+            seconds=int(options["kinesis.executor.maxfetchtimeinms"]) / 1000,
+            call=int(options["kinesis.executor.maxrecordperread"]),
+        )
 
     def _kinesis_service(self) -> KinesisService:
         options = self._options

@@ -15,13 +15,15 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import cached_property, partial
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from millrace.etl.record.errors import LossError
-from millrace.etl.services.aws_clients import error_code
+from millrace.etl.services.aws_clients import Answer, call_until_answered, error_code
+from millrace.etl.services.backoff import Backoff
 from millrace.etl.sources.kinesis.closed_shards import (
     AFTER,
     AGGREGATE,
@@ -29,10 +31,56 @@ from millrace.etl.sources.kinesis.closed_shards import (
     PAGE,
     PAUSE_SECONDS,
     Shard,
+    list_shards,
     split_kinesis_aggregate,
 )
+from millrace.etl.sources.kinesis.time_range_reader import KinesisTimeRangeReader
 
-from .kinesis_api_calls import EXPIRED, GONE, KinesisService
+EXPIRED, GONE = "ExpiredIteratorException", "ResourceNotFoundException"
+"""Error codes of GetRecords and GetShardIterator (Kinesis API reference)."""
+
+
+class KinesisService(KinesisTimeRangeReader):
+    """API of one stream, with the credentials of this process' environment."""
+
+    @cached_property
+    def client(self) -> Any:
+        """boto3's client."""
+        return self.make_client()
+
+    def shards(self) -> list[Shard]:
+        """Return all shards, open and closed."""
+        return self._call_until_answered("ListShards", partial(list_shards, self.client, self.stream))
+
+    def now(self) -> datetime:
+        """Return the time of the service's clock, in whole seconds."""
+        return self.service_time(self.client)
+
+    def shard_iterator(self, shard: str, kind: str, place: str) -> str:
+        """Return an iterator at a position of a shard.
+
+        Parameters
+        ----------
+        kind, place
+            As in an entry of the offset log: ``TRIM_HORIZON``, ``AT_TIMESTAMP`` with milliseconds since 1970, or
+            ``AT_SEQUENCE_NUMBER`` and ``AFTER_SEQUENCE_NUMBER`` with a number.
+        """
+        request: dict[str, Any] = {"StreamName": self.stream, "ShardId": shard, "ShardIteratorType": kind}
+        if kind == "AT_TIMESTAMP":
+            request["Timestamp"] = datetime.fromtimestamp(int(place) / 1000, UTC)
+        elif place:
+            request["StartingSequenceNumber"] = place
+        ask = partial(self.client.get_shard_iterator, **request)
+        return str(self._call_until_answered("GetShardIterator", ask)["ShardIterator"])
+
+    def get_records(self, iterator: str, limit: int) -> Any:
+        """Read from an iterator, as boto3's ``get_records`` answers."""
+        ask = partial(self.client.get_records, ShardIterator=iterator, Limit=limit)
+        return self._call_until_answered("GetRecords", ask)
+
+    def _call_until_answered(self, action: str, call: Callable[[], Answer]) -> Answer:
+        return call_until_answered(call, Backoff(f"Kinesis stream {self.stream}, {action}"))
+
 
 AT = "AT_SEQUENCE_NUMBER"
 TRIM_HORIZON, LATEST, AT_TIMESTAMP = "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"
@@ -207,15 +255,13 @@ class BatchPlanner:
                 f"stream {self.service.stream}: shard {shard} no longer exists, but was read only up to "
                 f"{entry['iteratorPosition'] or 'nothing'}: its later records are lost"
             ) from error
-        records = answer["Records"]
-        if records:
+        if records := answer["Records"]:
             first = first or str(records[0]["SequenceNumber"])
             taken += len(records)
             fresh[shard] = (first, taken)
             last = str(records[-1]["SequenceNumber"])
             self._entries[shard] = _offset_entry(AFTER, last, first, taken)
-        following = answer.get("NextShardIterator")
-        if following is None:
+        if (following := answer.get("NextShardIterator")) is None:
             self._iterators.pop(shard, None)
             last = self._entries[shard]["iteratorPosition"] if taken else ""
             self._entries[shard] = _offset_entry(ENDED, last, first, taken) if taken else _END
@@ -276,8 +322,7 @@ def read_shard_range(
             if error_code(error) == GONE:
                 break
             raise
-        records = answer["Records"]
-        if records:
+        if records := answer["Records"]:
             if place == (AT, asked.first) and records[0]["SequenceNumber"] != asked.first:
                 break  # the stream silently returns its oldest record instead of an expired one
             yield from _rows_of_records(records, service.stream)
