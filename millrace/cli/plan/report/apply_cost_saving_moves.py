@@ -90,7 +90,9 @@ def _refuse_first_that_excludes(
         if not place:
             raise error
         before = next(([each] for each in asked[:place] if refusal([each, number])), asked[:place])
-        allowed = f"move {number} without {', '.join(before)}, or the other way round, and a new plan: {error}"
+        allowed = (
+            f"move {number} without {', '.join(before)}, or the other way round, and a new plan: {error}"
+        )
         raise wrong_option_error("--apply", option, allowed) from error
 
 
