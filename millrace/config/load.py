@@ -253,6 +253,7 @@ def _environment_or_findings(plain: dict[str, Any], tree: Tree) -> tuple[Environ
     are checked too.
     """
     findings: dict[Path, Finding] = {}
+    guessed: set[Path] = set()
     while True:
         try:
             # From JSON and strict: YAML has typed its scalars, so "4" is no number and true is not 1.
@@ -262,13 +263,14 @@ def _environment_or_findings(plain: dict[str, Any], tree: Tree) -> tuple[Environ
             wrong = explain_validation_errors.findings_of_validation_error(
                 error, Environment, tree.scalar_text
             )
-            first, replaced = not findings, False
+            replaced = False
             for each, one in zip(error.errors(include_url=False), wrong, strict=True):
                 is_tag = each["type"] in ("union_tag_invalid", "union_tag_not_found")
                 if is_tag and one.path not in findings:
                     replaced |= _set_tag_that_fits_best(plain, one.path, one.allowed.split(" or "))
-                # Which keys there may be, and which must, follows from the kind that was meant.
-                if first or each["type"] not in ("extra_forbidden", "missing"):
+                    guessed.add(one.path[:-1])
+                # Which keys there may be beside a kind, and which must, follows from the kind that was meant.
+                if each["type"] not in ("extra_forbidden", "missing") or one.path[:-1] not in guessed:
                     findings.setdefault(one.path, replace(one, hint=_hint_for_finding(one)))
             if not replaced:
                 return None, [*findings.values()]

@@ -38,6 +38,8 @@ class ClusterLoad:
         Data a month from producers and to readers, at the average rate, in GB of 10⁹ bytes.
     readers
         Readers of a byte at peak; a mean, as each topic has its own.
+    topics
+        Bytes a second at peak from producers and to readers, and the partitions, by topic.
     """
 
     mib_in: float
@@ -48,6 +50,7 @@ class ClusterLoad:
     readers: float
     assumed: bool
     copies: int
+    topics: Mapping[str, tuple[float, float, int]]
     deployed: DeployedCluster | None = None
     inputs: Inputs = ()
 
@@ -92,6 +95,7 @@ def cluster_load(
         readers=sum(each / peak * readers[name] for name, each in peaks.items()),
         assumed=any(t.traffic.basis == "assumed" for t in topics.values()),
         copies=replication_factor(environment, cluster),
+        topics={name: (each, each * readers[name], partitions[name]) for name, each in peaks.items()},
         deployed=environment.deployed_sizes.clusters.get(cluster),
         inputs=tuple(f"streams.{name}.expected_partitions" for name in topics),
     )
@@ -162,6 +166,8 @@ def _tier_plan_and_findings(
         The plan, or ``None`` with the findings that prevent one.
     """
     if cluster.tier == "serverless":
+        if problems := [*_findings_of_serverless_limits(name, load_)]:
+            return None, problems
         return ClusterPlan(name, cluster.tier, None, None, None, _serverless_cost_items(load_, prices)), []
     known = service_limits()
     types = [each for each in known.brokers if each.startswith(_TYPE_PREFIX[cluster.tier])]
@@ -395,6 +401,21 @@ def _reason_for_option(
     if option.volume is not None:
         taken += f" with {option.volume} MiB/s of provisioned volume throughput"
     return f"{load_.mib_in:,.1f} MiB/s in at peak ({taken}), as many in each of {zone_count} zones"
+
+
+def _findings_of_serverless_limits(name: str, load_: ClusterLoad) -> Iterator[Finding]:
+    """Yield a finding for the cluster, and for each topic, that gets or gives out more than AWS allows."""
+    for at, way in enumerate(("in", "out")):
+        most, each = (
+            service_limits()[f"msk.serverless.{part}bytes_{way}_per_second"] for part in ("", "partition.")
+        )
+        if (together := sum(load[at] for load in load_.topics.values())) > most:
+            allowed = f"standard or express: {together / 1e6:,.1f} MB/s {way} at peak, {most / 1e6:g} a serverless cluster"
+            yield Finding(("kafka", name, "tier"), "serverless", allowed)
+        for topic, load in load_.topics.items():
+            if load[at] > each * load[2]:
+                allowed = f"at least {math.ceil(load[at] / each)}: {load[at] / 1e6:,.1f} MB/s {way} at peak, {each / 1e6:g} a partition of a serverless cluster"
+                yield Finding(("streams", topic, "partitions"), str(load[2]), allowed)
 
 
 def _serverless_cost_items(load_: ClusterLoad, prices: PriceTable) -> tuple[CostItem, ...]:

@@ -218,10 +218,12 @@ def _cluster_plans_and_findings(
 
 def _other_region_price_warnings(environment: Environment, table: PriceTable) -> Iterator[str]:
     if table.region != environment.region:
-        yield (
-            f"region: the prices are those of {table.region}, as there is no table of {environment.region}: "
-            f"`millrace prices update --region {environment.region}` writes {PRICES}/{environment.region}.yaml"
-        )
+        way = f"`millrace prices update --region {environment.region}` writes {PRICES}/{environment.region}.yaml"
+        if environment.region.startswith("cn-"):
+            way = "AWS lists prices in China in CNY, which no table takes"
+        elif environment.region.startswith("us-gov-"):
+            way += ", with credentials of a commercial account"
+        yield f"region: the prices are those of {table.region}, as there is no table of {environment.region}: {way}"
 
 
 def _plan_warnings(environment: Environment, demands: list[QueryDemand]) -> tuple[str, ...]:

@@ -22,6 +22,9 @@ from millrace.sizing.readable_numbers import count
 
 MIB = 1024**2
 
+_DIGITS = 9
+"""Decimal places of a number of partitions before it becomes a whole one: 100,000 * 1.1 / 1,000 is 110.00000000000001 in floats."""
+
 
 @dataclass(frozen=True)
 class PartitionDemand:
@@ -35,7 +38,8 @@ class PartitionDemand:
     @property
     def fewest(self) -> int:
         """The fewest partitions as a whole number."""
-        return math.floor(self.partitions) + 1 if self.strictly else math.ceil(self.partitions)
+        number = round(self.partitions, _DIGITS)
+        return math.floor(number) + 1 if self.strictly else math.ceil(number)
 
 
 def partition_demands_at_peak(
@@ -189,7 +193,8 @@ class StreamWithReaders:
     def fewest_with_spare(self, *, one_wave: bool) -> int:
         """Return the fewest partitions, with the spare ones."""
         binding = self.largest_demand(one_wave=one_wave)
-        return max(1, math.ceil(binding.partitions * (1 + self.spare)) if self.spare else binding.fewest)
+        spare = math.ceil(round(binding.partitions * (1 + self.spare), _DIGITS))
+        return max(1, spare if self.spare else binding.fewest)
 
     @cached_property
     def partitions_for_traffic(self) -> float:
@@ -270,7 +275,7 @@ def partitions_figure_and_finding(
         return figure, None
     if stream.elastic_limit_names is not None:
         first, headroom = (service_limits()[name] for name in stream.elastic_limit_names)
-        opened = max(int(first), math.ceil(binding.partitions * headroom))
+        opened = max(int(first), math.ceil(round(binding.partitions * headroom, _DIGITS)))
         why = f"AWS opens {first:g} at first, later about {headroom:g} times what {binding.why} needs"
         return Figure(opened, unit, why, assumed=True, inputs=reading.inputs), None
     if reading.spare:

@@ -14,7 +14,6 @@ from rich.text import Text
 from millrace.cli.shared.console import WIDE, figure_columns, plain_table, word_columns
 from millrace.config.engines import KINDS
 from millrace.config.model import Environment
-from millrace.config.units import format_duration
 from millrace.sizing.plan_model import ClusterPlan, CostItem, Figure, JobPlan, Plan, QueryPlan, StreamPlan
 from millrace.sizing.planning import total_cost
 from millrace.sizing.readable_numbers import count
@@ -135,7 +134,7 @@ def _job_tables(environment: Environment, jobs: Iterable[JobPlan], terminal: boo
         head = Text()
         head.append(job.name, "bold")
         head.append(f"  {engine} {job.version}, {_count_cell(job.max_workers, 'worker')} of {job.worker}")
-        head.append(f", SLA {format_duration(environment.jobs[job.name].latency)}")
+        head.append(f", {environment.jobs[job.name].sla_words}")
         head.append(f", {_total_dollars_cell(job.cost)} a month")
         reasons = [
             f"{_count_cell(job.cores, 'core')}: {job.cores.why}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -37,7 +37,9 @@ def cost_command(
     since: Annotated[
         str | None,
         typer.Option(
-            "--since", metavar="DATE", help="With --actual: first day. Default: the first of this month."
+            "--since",
+            metavar="DATE",
+            help="With --actual: first day. Default: the first of the last billed day's month.",
         ),
     ] = None,
     until: Annotated[
@@ -72,8 +74,8 @@ def cost_command(
         _print_planned_cost(sized, notes, as_json=as_json)
         return
     today = datetime.now(UTC).date()
-    begin = today.replace(day=1) if since is None else _parse_day("--since", since)
     end = today if until is None else _parse_day("--until", until)
+    begin = first_day_of_last_billed_month(end) if since is None else _parse_day("--since", since)
     if begin >= end:
         raise wrong_option_error(
             "--since",
@@ -89,6 +91,17 @@ def cost_command(
     else:
         _print_planned_and_paid(sized, bill, result)
         typer.echo("".join(f"Note: {note}\n" for note in notes), nl=False)
+
+
+def first_day_of_last_billed_month(end: date) -> date:
+    """Return the first of the month that the day before ``end``, which is exclusive, belongs to: a bill has one day at least.
+
+    Examples
+    --------
+    >>> [str(first_day_of_last_billed_month(date(2026, 12, day))) for day in (1, 2)]
+    ['2026-11-01', '2026-12-01']
+    """
+    return (end - timedelta(days=1)).replace(day=1)
 
 
 def _parse_day(option: str, value: str) -> date:

@@ -17,7 +17,7 @@ from millrace.config.formats import PayloadFormat
 from millrace.config.processing_rate import Rate
 from millrace.config.queries import Query
 from millrace.config.sinks import Sink
-from millrace.config.units import Duration, Size
+from millrace.config.units import Duration, Size, format_duration
 
 GIB = 1024**3
 
@@ -258,6 +258,16 @@ class JobBase(Model, ABC):
     def worker_is_given(self) -> bool:
         """True if the file gives the worker."""
         return "worker" in self.model_fields_set
+
+    @property
+    def has_sla(self) -> bool:
+        """True if its size depends on ``latency``: without ``goal: throughput``, or in bounded runs."""
+        return self.goal == "latency" or self.run_every is not None
+
+    @property
+    def sla_words(self) -> str:
+        """Its SLA, as tables name it."""
+        return f"SLA {format_duration(self.latency)}" if self.has_sla else "no SLA"
 
     @property
     def has_bounded_runs(self) -> bool:

@@ -120,6 +120,8 @@ def _described_changed_jobs(job: Job) -> Iterator[tuple[str, Job]]:
             changed = job.model_copy(update={key: default})
             changed.model_fields_set.discard(key)
             yield f"leave {key} to the plan: remove it", changed
+    for number in range((job.max_workers or 0) + 1, (job.max_workers or 0) * _SPLITS[-1]):
+        yield f"max_workers: {number}", job.model_copy(update={"max_workers": number})
     for name, query in job.queries.items():
         for key in ("trigger", "records_per_batch"):
             if getattr(query, key, None) is not None:

@@ -66,6 +66,8 @@ def unpriced_costs(environment: Environment) -> tuple[str, ...]:
     found += [f"{what} of {', '.join(queries)}" for what, queries in rates.items()]
     if environment.history is not None:
         found += ["capacity units of the load balancer", "Container Insights of the history server"]
+    if environment.governance.on_demand_advantage:
+        found.append("the least throughput that on-demand Advantage bills an account for")
     if others := [name for name, each in environment.kafka.items() if not each.makes_topics]:
         found.append(f"peering or PrivateLink to {', '.join(others)}")
     if environment.network.vpc is None and reasons_for_vpc_by_part(environment):

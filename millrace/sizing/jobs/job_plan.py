@@ -136,7 +136,7 @@ def job_plan_and_findings(
         return None, problems
     cost = (
         *job_cost_items(name, sized, workers, prices, run),
-        *usage_cost_items(environment, job, demands, queries, spreads, prices),
+        *usage_cost_items(environment, job, demands, queries, spreads, prices, run),
     )
     plan = JobPlan(
         name=name,
@@ -322,6 +322,9 @@ def _executors_workers_and_findings(
     problems, path = [], ("jobs", name, "max_workers")
     if job.max_workers - 1 < executors:
         allowed = f"at least {executors + 1}: {cores.value} cores take {count(executors, 'executor')}, and the driver"
+        if executors > math.ceil(cores.value / each):
+            # On other workers the batches have another size, so no number follows from this plan.
+            allowed = f"more: with {cores.value} cores, fewer than {executors} executors do not hold state and batches"
         problems = [Finding(path, str(job.max_workers), allowed)]
     why = f"{job.max_workers} workers are pinned, one is the driver; {executors} would do"
     return (

@@ -8,7 +8,7 @@ from millrace.config.model import Environment, Job
 from millrace.config.queries import LandingQueryBase
 from millrace.sizing.cost import GB, SECONDS, cost_item
 from millrace.sizing.costs.storage_and_unpriced_costs import gb_added_per_second, replaced_file_days
-from millrace.sizing.plan_model import CostItem, QueryPlan
+from millrace.sizing.plan_model import CostItem, QueryPlan, RunPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.sizing_formulas import CoreSpread
@@ -21,6 +21,7 @@ def usage_cost_items(
     queries: Mapping[str, QueryPlan],
     spreads: Sequence[CoreSpread],
     prices: PriceTable,
+    run: RunPlan | None,
 ) -> tuple[CostItem, ...]:
     """Return a job's lines of the bill that depend on its batches and records.
 
@@ -28,11 +29,14 @@ def usage_cost_items(
     ----------
     spreads
         Distributions of its queries over their cores.
+    run
+        Its bounded runs; None if it runs all the time.
     """
     known = service_limits()
     batches, days = 0.0, replaced_file_days(environment)
     landed, derived, rewritten = _stored_gb(environment, job, demands)
-    puts = SECONDS / known["usage.lease_seconds"]
+    # Only a run that lives renews its lease.
+    puts = SECONDS / known["usage.lease_seconds"] * (1.0 if run is None else run.billed_share)
     for demand, spread in zip(demands, spreads, strict=True):
         apart = _mean_seconds_between_batches(demand, queries[demand.query].trigger_seconds.value, spread)
         each = SECONDS / apart

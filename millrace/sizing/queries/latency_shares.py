@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandingQueryBase, Query, SourceQueryBase
+from millrace.config.units import format_duration
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.benchmark_figures import QuerySpeed
 
@@ -80,7 +81,7 @@ class LatencyShares:
     def sla_seconds(self, job: str) -> float:
         """Return the seconds from arrival to commit that a job is sized for, for one query or for several."""
         settings = self.environment.jobs[job]
-        if settings.goal == "latency" or settings.run_every is not None:
+        if settings.has_sla:
             return settings.latency.total_seconds()
         longest = (
             max(self.speeds[job, query].overhead for query in settings.queries)
@@ -115,7 +116,8 @@ class LatencyShares:
             of = f"half of the {2 * half:g} s SLA{whose}"
             return LatencyShare(half, f"{half:g} s ({of}, deriving takes the rest)", reader, part=0.5, of=of)
         if goal == "throughput":
-            return LatencyShare(own, f"{own:g} s (two batches of which little is fixed cost)", job)
+            sized = "two batches of which little is fixed cost"
+            return LatencyShare(own, f"{own:g} s ({sized})", job, of=f"{sized}, and no SLA")
         return LatencyShare(own, f"{own:g} s (the whole SLA)", job)
 
     def _of_deriving(self, job: str, query: DeriveQuery) -> LatencyShare:
@@ -145,6 +147,10 @@ class LatencyShares:
         )
         room = (min(sla - period, period) - start) / stages
         whole = f"the {sla:g} s SLA" if sla < 2 * period else "the period"
-        left = f"{'half of ' if stages > 1 else ''}what {'they and ' if sla < 2 * period else ''}a start of {start:g} s leave"
+        start_words = (
+            f"they and a start of {start:g} s leave" if sla < 2 * period else f"a start of {start:g} s leaves"
+        )
+        left = f"{'half of ' if stages > 1 else ''}what {start_words}"
         words = f"{period + room:g} s ({period:g} s between two runs, and {left} of {whole})"
-        return LatencyShare(period + room, words, job, 1 / stages, (start + period) / stages - period)
+        of = f"two runs and a part of their time; the SLA is {format_duration(timedelta(seconds=sla))}"
+        return LatencyShare(period + room, words, job, 1 / stages, (start + period) / stages - period, of)

@@ -185,7 +185,7 @@ def test_moves_that_exclude_each_other_are_named(tmp_path: Path) -> None:
     keys = [move.key for move in moves]
     glue, arm = (str(keys.index(f"jobs.j1.{key}") + 1) for key in ("engine", "architecture"))
     before = copy.read_text()
-    with pytest.raises(ConfigurationError, match=f"move {arm} without {glue}, or these alone"):
+    with pytest.raises(ConfigurationError, match=f"move {arm} without {glue}, or the other way round"):
         write_moves_into_files(environment, moves, f"{glue},{arm}")
     assert copy.read_text() == before
 

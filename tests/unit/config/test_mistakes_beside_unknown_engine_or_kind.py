@@ -19,6 +19,7 @@ jobs:
   clicks:
     {engine}
     latency: 60
+    catch_up: {{outage: 10m}}
     worker: G.3X
     rate: {{records_per_second_per_core: -5, batch_overhead: 2}}
     queries:
@@ -27,6 +28,7 @@ jobs:
 """
 KEYS = {
     "jobs.clicks.latency",
+    "jobs.clicks.catch_up.within",
     "jobs.clicks.worker",
     "jobs.clicks.rate.batch_overhead",
     "jobs.clicks.rate.records_per_second_per_core",

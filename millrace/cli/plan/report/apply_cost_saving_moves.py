@@ -77,15 +77,23 @@ def write_moves_into_files(environment: Environment, moves: Sequence[CostSavingM
 def _refuse_first_that_excludes(
     try_moves: Callable[[Sequence[str]], object], asked: Sequence[str], option: str
 ) -> None:
-    for place, number in enumerate(asked):
+    def refusal(numbers: Sequence[str]) -> ConfigurationError | None:
         try:
-            try_moves(asked[: place + 1])
+            try_moves(numbers)
         except ConfigurationError as error:
-            if place:
-                before = ", ".join(asked[:place])
-                allowed = f"move {number} without {before}, or these alone, and a new plan: {error}"
-                raise wrong_option_error("--apply", option, allowed) from error
-            raise
+            return error
+        return None
+
+    for place, number in enumerate(asked):
+        if (error := refusal(asked[: place + 1])) is None:
+            continue
+        if not place:
+            raise error
+        before = next(([each] for each in asked[:place] if refusal([each, number])), asked[:place])
+        allowed = (
+            f"move {number} without {', '.join(before)}, or the other way round, and a new plan: {error}"
+        )
+        raise wrong_option_error("--apply", option, allowed) from error
 
 
 def _value_as_text(value: Any) -> str:

@@ -11,7 +11,6 @@ from millrace.cli.shared.verdict import Risk, Severity
 from millrace.config.engines import KINDS
 from millrace.config.queries import DeriveQuery, LandingQueryBase, Query
 from millrace.config.sinks.stream_sink_base import StreamSink
-from millrace.config.units import format_duration
 from millrace.sizing.cost import GB, SECONDS
 from millrace.sizing.costs.storage_and_unpriced_costs import gb_added_per_second
 from millrace.sizing.queries.demand import QueryDemand
@@ -151,7 +150,7 @@ def _job_box(checked: SimulatedPlan, name: str) -> dict[str, Any]:
     lines = [
         f"{KINDS[job.engine].title} {job.version}",
         f"{count(job.max_workers.value, 'worker')} of {job.worker}",
-        f"SLA {format_duration(checked.environment.jobs[name].latency)}, "
+        f"{checked.environment.jobs[name].sla_words}, "
         f"{dollars(usd, assumed=any(line.assumed for line in job.cost))} a month",
     ]
     return _flow_box(f"job {name}", "job", lines, usd, f"job-{name}")

@@ -57,6 +57,7 @@ def _simulated_sla_state(checked: SimulatedPlan) -> SlaState:
     worst = min(checked.played, key=lambda each: each.within)
     share = worst.within
     growing = max(checked.played, key=lambda each: each.growth)
+    promised = [each for each in checked.played if checked.environment.jobs[each.job].has_sla]
     if growing.growth:
         words = f"at the steady peak the backlog of {growing.query} grows by {format_number(growing.growth)} records/s"
         return SlaState("missed", words, share)
@@ -73,7 +74,9 @@ def _simulated_sla_state(checked: SimulatedPlan) -> SlaState:
         words = f"{percent(share)} of the records in time at the peak, but {slow.query} does not catch up with {outage} of outage"
         words += f" {'within a day' if slow.catch_up_takes_over_a_day else 'as planned'}{catch_up_limiting_keys_text(checked, slow)}"
         return SlaState("at risk", words, share)
-    closest = max(checked.played, key=lambda each: each.oldest / each.sla)
+    if not promised:
+        return SlaState("unknown", "no job has one, with `goal: throughput`; no backlog grows at the peak")
+    closest = max(promised, key=lambda each: each.oldest / each.sla)
     words = f"{percent(share)} of the records in time at the peak; closest is {closest.query}, "
     return SlaState(
         "kept",
