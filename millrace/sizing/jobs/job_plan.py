@@ -385,6 +385,9 @@ def _findings_of_too_small_worker(
 ) -> list[Finding]:
     if choice.refused is None:
         return []
-    path: tuple[str, ...] = ("jobs", name, "worker")
     allowed = f"a larger one: {choice.refused}; it holds {memory.why}"
-    return [Finding(path, choice.worker if job.worker_is_given else "left to the plan", allowed)]
+    return [
+        Finding(
+            ("jobs", name, "worker"), choice.worker if job.worker_is_given else "left to the plan", allowed
+        )
+    ]

@@ -155,8 +155,11 @@ def _own_spread_cores_and_findings(
 
 
 def _finding_of_too_few_cores(job: Job, demands: Sequence[QueryDemand], fewest: int) -> Finding:
-    allowed = f"at least {fewest}: {reason_for_cores(job, demands)}"
-    return Finding(("jobs", demands[0].job, "cores"), str(job.cores), allowed)
+    return Finding(
+        ("jobs", demands[0].job, "cores"),
+        str(job.cores),
+        f"at least {fewest}: {reason_for_cores(job, demands)}",
+    )
 
 
 def spread_over_own_fewest_cores(demand: QueryDemand, source: SourcePartitions) -> CoreSpread:
