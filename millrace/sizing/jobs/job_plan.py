@@ -79,7 +79,14 @@ def job_plan_and_findings(
     each, paid = made.sized.tasks_per_worker, (job.max_workers or 0) - 1
     paid = each * (made.way.executors if job.max_workers is None else paid)
     bounded = made.run is not None and job.cores is None
-    if made.run is not None or (len(demands) > 1 and paid > number):
+    if made.run is None and len(demands) == 1 and spreads[0].waves > 1 and paid >= read[0].read_in_waves:
+        # Its executors have a core for each shard, and all are read at once.
+        spreads, _, wrong = job_spreads_cores_and_findings(environment, name, demands, read, paid)
+        made = _size_queries_and_workers(
+            environment, name, demands, read, prices, spreads, number, driver_cores
+        )
+        made.problems.extend(wrong)
+    if (made.run is not None and paid >= number) or (len(demands) > 1 and paid > number):
 
         def spreads_on(paid: int) -> list[CoreSpread]:
             return job_spreads_cores_and_findings(environment, name, demands, read, paid)[0]
@@ -381,6 +388,9 @@ def _findings_of_too_small_worker(
 ) -> list[Finding]:
     if choice.refused is None:
         return []
-    path: tuple[str, ...] = ("jobs", name, "worker")
     allowed = f"a larger one: {choice.refused}; it holds {memory.why}"
-    return [Finding(path, choice.worker if job.worker_is_given else "left to the plan", allowed)]
+    return [
+        Finding(
+            ("jobs", name, "worker"), choice.worker if job.worker_is_given else "left to the plan", allowed
+        )
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Job
@@ -146,14 +147,19 @@ def _own_spread_cores_and_findings(
             more = fastest_spread(source.read_in_waves, paid, overhead)
         if more.effective >= found.effective and more.read_at_once >= found.read_at_once:
             return [more], found.cores, []
-    # One that reads all shards in one wave may find that they cannot deliver the records in the rest of the batch.
+    # All cores of its executors read: in one wave, shards may not deliver the records in the rest of the batch.
+    if paid >= source.read_in_waves:
+        found = replace(found, read_at_once=source.read_in_waves, waves=1)
     late = found.waves == 1 and demand.partitions_to_read_in_one_wave >= source.read_in_waves
     return [found], found.cores, [_finding_of_too_few_shards(environment, demand)] if late else []
 
 
 def _finding_of_too_few_cores(job: Job, demands: Sequence[QueryDemand], fewest: int) -> Finding:
-    allowed = f"at least {fewest}: {reason_for_cores(job, demands)}"
-    return Finding(("jobs", demands[0].job, "cores"), str(job.cores), allowed)
+    return Finding(
+        ("jobs", demands[0].job, "cores"),
+        str(job.cores),
+        f"at least {fewest}: {reason_for_cores(job, demands)}",
+    )
 
 
 def spread_over_own_fewest_cores(demand: QueryDemand, source: SourcePartitions) -> CoreSpread:

@@ -91,9 +91,8 @@ class LargestBatch:
 @lru_cache(maxsize=_REMEMBERED)
 def _fewest_tasks_on_own_cores(batch: LargestBatch, *, free: bool) -> BatchTasks:
     """Return the fewest tasks of a batch that end in time with a core for each."""
-    least = whole_cores(batch.work / batch.room)
     if not batch.partitions:
-        return batch.divided_into(least)
+        return batch.divided_into(whole_cores(batch.work / batch.room))
     enough = whole_cores(max(batch.work, batch.reading) / batch.room)
     plain = batch.divided_into(max(batch.partitions, enough) if free else batch.partitions)
     shuffled = batch.divided_into(
@@ -136,7 +135,7 @@ def largest_batch(demand: QueryDemand, partitions: int, evenly: float) -> Larges
 @lru_cache(maxsize=_REMEMBERED)
 def fewest_shared_cores(batches: tuple[LargestBatch, ...], *, free: tuple[bool, ...] = ()) -> int:
     """Return the fewest cores on which every batch ends in time, whatever the others do; one for each task always does."""
-    may = _can_divide_by_batch(free, batches)
+    may = free or [False] * len(batches)
     own = [_fewest_tasks_on_own_cores(each, free=more) for each, more in zip(batches, may, strict=True)]
     most = _cores_for_all_tasks(batches, own)
     return bisect_left(
@@ -161,7 +160,7 @@ def divide_into_tasks_or_none(
     free
         For each batch, whether its source may get more partitions.
     """
-    may = _can_divide_by_batch(free, batches)
+    may = free or [False] * len(batches)
     own = tuple(_fewest_tasks_on_own_cores(each, free=more) for each, more in zip(batches, may, strict=True))
     if _cores_for_all_tasks(batches, own) <= cores:
         return own
@@ -277,10 +276,6 @@ def load_headroom_factors(
         found[place] = 1 + more / tasks[place].work
         spare, rest = spare - more, rest - roots[place]
     return found
-
-
-def _can_divide_by_batch(free: Sequence[bool], batches: Sequence[LargestBatch]) -> Sequence[bool]:
-    return free or [False] * len(batches)
 
 
 def _cores_for_all_tasks(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks]) -> int:

@@ -251,9 +251,8 @@ def _query_demand(
     names = _streams_of_query(facts, query)
     traffics = [environment.streams[name].traffic for name in names]
     every = environment.jobs[job_name].run_every
-    share, started = facts.shares.of_query(job_name, query), 0.0
-    if every is not None:
-        started = service_limits()["bounded.start_seconds"]
+    share = facts.shares.of_query(job_name, query)
+    started = 0.0 if every is None else service_limits()["bounded.start_seconds"]
     part, partitions = _topic_share_and_partitions(facts, query)
     peaks = _peak_rates_by_stream(facts, query)
     rate = sum(peaks.values())

@@ -16,7 +16,12 @@ from millrace.sizing.plan_model import Figure, FigureInput, QueryPlan, pinned_fi
 from millrace.sizing.queries.benchmark_figures import cores_with_contention
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.run_plan import run_period_figure
-from millrace.sizing.queries.sizing_formulas import CoreSpread, batch_range, cores_needed, limit_per_partition
+from millrace.sizing.queries.sizing_formulas import (
+    CoreSpread,
+    cores_needed,
+    least_limit_to_keep_up,
+    limit_per_partition,
+)
 from millrace.sizing.readable_numbers import count
 
 _OUTAGE = timedelta(minutes=10)
@@ -71,16 +76,17 @@ def query_plan_and_findings(
         Records of a batch that its tasks can hold.
     """
     query = job.queries[demand.query]
-    span = batch_range(demand.work, spread_)
-    above = max(span.above, _least_limit_to_keep_up(demand, span.trigger, spread_))
+    trigger_seconds = demand.work.planned_trigger_seconds
+    # Full batches process new records and the backlog at the required rate.
+    above = least_limit_to_keep_up(demand.work, spread_, demand.again)
     problems: list[Finding] = []
     if job.run_every is not None:
         trigger = run_period_figure(
-            demand.job, job, span.trigger, f"from one run to the next; {demand.share}"
+            demand.job, job, trigger_seconds, f"from one run to the next; {demand.share}"
         )
     elif query.trigger is not None:
         trigger = pinned_figure(
-            span.trigger, "s", f"pinned; this query has {demand.share}", (*demand.yaml_path, "trigger")
+            trigger_seconds, "s", f"pinned; this query has {demand.share}", (*demand.yaml_path, "trigger")
         )
     else:
         why = f"waiting and working share this query's {demand.share}"
@@ -92,7 +98,7 @@ def query_plan_and_findings(
             )
             why = f"{reason}; this query has {demand.share}"
         trigger = Figure(
-            span.trigger,
+            trigger_seconds,
             "s",
             why,
             assumed=demand.assumed,
@@ -102,9 +108,8 @@ def query_plan_and_findings(
     batch = shard = None
     read = [f"streams.{name}.expected_partitions" for name in demand.streams]
     if isinstance(query, SourceQueryBase):
-        batch, problems = _batch_limit_and_findings(
-            demand, query, above, _largest_limit_and_if_memory(span.most, above, fits_in_memory)
-        )
+        most = spread_.records_of_largest_batch(demand.work, demand.work.longest_batch_seconds)
+        batch, problems = _batch_limit_and_findings(demand, query, above, most, fits_in_memory)
         if source.limits_parts:
             value = limit_per_partition(batch.value, source.partitions, above)
             why = f"{batch.value:,} records over {count(source.partitions, 'shard')}"
@@ -243,34 +248,17 @@ def _catch_up_figure(
         f"{capacity:,.0f} records/s{bound} are taken while {demand.work.rate:,.0f} arrive"
     )
     seconds = waiting / rate if rate > 0 else math.inf
-    numbers = ("trigger_seconds", limit_key, "cores")
     return Figure(
         round(seconds, 1),
         "s",
         why,
         assumed=demand.assumed,
         formula="λR / (μ − λ), μ = L / max(T, D(L))",
-        inputs=lambda: (*demand.inputs(), *(f"{demand.number_key_prefix}.{each}" for each in numbers)),
+        inputs=lambda: (
+            *demand.inputs(),
+            *(f"{demand.number_key_prefix}.{each}" for each in ("trigger_seconds", limit_key, "cores")),
+        ),
     )
-
-
-def _least_limit_to_keep_up(demand: QueryDemand, trigger: float, spread_: CoreSpread) -> float:
-    """Return the limit above which full batches process new records and the backlog at the required rate.
-
-    The range of the limit with ``λ(1 + R/C)`` instead of ``λ``.
-    """
-    rate = demand.work.rate * demand.again
-    return rate * max(trigger, spread_.steady_batch_seconds(demand.work, rate))
-
-
-def _largest_limit_and_if_memory(most: float, above: float, fits_in_memory: float) -> tuple[float, bool]:
-    """Return the largest limit, and whether memory determines it instead of the SLA.
-
-    A limit that memory determines is never below the limit that keeps up, or that catches up if ``catch_up`` is given.
-    """
-    if fits_in_memory >= most:
-        return most, False
-    return min(most, max(fits_in_memory, above)), True
 
 
 def _findings_of_wait_for_records(
@@ -296,9 +284,11 @@ def _findings_of_wait_for_records(
 
 
 def _batch_limit_and_findings(
-    demand: QueryDemand, query: SourceQueryBase, above: float, room: tuple[float, bool]
+    demand: QueryDemand, query: SourceQueryBase, above: float, most: float, fits_in_memory: float
 ) -> tuple[Figure[int], list[Finding]]:
-    most, held = round(room[0], 6), room[1]
+    """Return the limit of a batch: that of memory is never below the one that keeps up, or that catches up if ``catch_up`` is given."""
+    held = fits_in_memory < most
+    most = round(min(most, max(fits_in_memory, above)), 6)
     given, path = query.records_per_batch, (*demand.yaml_path, "records_per_batch")
     longest = f"{demand.work.longest_batch_seconds:g} s"
     if given is None:

@@ -312,27 +312,8 @@ def fastest_spread(partitions: float, cores: int, overhead: float) -> CoreSpread
     return CoreSpread(cores, cores / (1 + overhead), cores, read, waves)
 
 
-@dataclass(frozen=True)
-class TriggerAndLimitRange:
-    """Trigger and limits of one query.
-
-    Attributes
-    ----------
-    trigger
-        T in seconds.
-    above
-        Lower bound of the limit in records, exclusive; at or below it the backlog grows.
-    most
-        Upper bound of the limit; above it a full batch breaks the SLA.
-    """
-
-    trigger: float
-    above: float
-    most: float
-
-
-def batch_range(work: QueryWork, spread_: CoreSpread) -> TriggerAndLimitRange:
-    """Return trigger and range of the limit: (λ·max(T, a/(1 − ρ)), (M − a)·c/b], or as much as partitions deliver.
+def least_limit_to_keep_up(work: QueryWork, spread_: CoreSpread, again: float = 1.0) -> float:
+    """Return the limit λ·max(T, a/(1 − ρ)) in records, at or below which the backlog grows, where ``again`` times λ arrive.
 
     Parameters
     ----------
@@ -343,11 +324,8 @@ def batch_range(work: QueryWork, spread_: CoreSpread) -> TriggerAndLimitRange:
     spread_
         With more effective cores than :func:`cores_needed`.
     """
-    trigger = work.planned_trigger_seconds
-    above = work.rate * max(trigger, spread_.steady_batch_seconds(work, work.rate))
-    return TriggerAndLimitRange(
-        trigger, above, spread_.records_of_largest_batch(work, work.longest_batch_seconds)
-    )
+    rate = work.rate * again
+    return rate * max(work.planned_trigger_seconds, spread_.steady_batch_seconds(work, rate))
 
 
 def limit_per_partition(limit: int, partitions: int, above: float) -> int:

@@ -204,12 +204,6 @@ def backlog_growth_per_second(query: QueryResult, seconds: float, spread: float 
     return min(rates)
 
 
-def contradictions_of_plan(environment: Environment, plan: Plan) -> Iterator[str]:
-    """Yield a line for each promise of a plan that the simulation does not confirm."""
-    for each in simulated_queries_of_plan(environment, plan):
-        yield from each.contradictions()
-
-
 def _peak_arrivals(environment: Environment, job: str, seconds: float) -> dict[str, Arrivals]:
     return {
         name: Arrivals.constant(traffic.peak_records_per_second, seconds)

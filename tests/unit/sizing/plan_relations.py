@@ -41,6 +41,12 @@ def verdict(document: Document) -> tuple[int, Plan | None]:
     ), found
 
 
+def contradictions_of_plan(environment: Environment, found: Plan) -> list[str]:
+    """Return a line for each promise of a plan that the simulation does not confirm."""
+    played = simulated_queries_of_plan(environment, found)
+    return [line for each in played for line in each.contradictions()]
+
+
 def seconds(duration: str) -> float:
     return float(duration.removesuffix("ms")) / 1000
 

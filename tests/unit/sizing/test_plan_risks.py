@@ -10,8 +10,9 @@ import pytest
 
 from millrace.config import environment_names, load
 from millrace.sizing import Plan, plan
-from millrace.sizing.simulation.plan_simulation_check import contradictions_of_plan, simulated_queries_of_plan
+from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 from tests.unit.sizing.conftest import DERIVE, Loader, text
+from tests.unit.sizing.plan_relations import contradictions_of_plan
 from tests.unit.sizing.test_brokers import KAFKA
 from tests.unit.sizing.test_plan import ROOT
 
@@ -74,7 +75,7 @@ def test_an_outage_that_takes_long_to_make_good(from_text: Loader) -> None:
 @pytest.mark.parametrize("name", environment_names(ROOT))
 def test_the_plans_of_this_repository_are_not_contradicted(name: str) -> None:
     environment = load(name, root=ROOT)
-    assert list(contradictions_of_plan(environment, plan(environment))) == []
+    assert contradictions_of_plan(environment, plan(environment)) == []
 
 
 def test_records_of_a_job_that_has_only_started_are_no_steady_peak(from_text: Loader) -> None:
@@ -100,8 +101,8 @@ def test_a_plan_that_its_own_simulator_contradicts(from_text: Loader) -> None:
     sized = plan(environment)
     again = sized.jobs["clicks"].queries["land"].catch_up_seconds
     assert again is not None
-    assert list(contradictions_of_plan(environment, sized)) == []
-    late = list(contradictions_of_plan(environment, otherwise(sized, trigger_seconds=90.0)))
+    assert contradictions_of_plan(environment, sized) == []
+    late = contradictions_of_plan(environment, otherwise(sized, trigger_seconds=90.0))
     assert any("of the records are within 60 s" in line for line in late)
     (slow,) = contradictions_of_plan(environment, otherwise(sized, catch_up_seconds=again.value / 3))
     assert "records still wait then" in slow

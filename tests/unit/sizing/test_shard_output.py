@@ -135,7 +135,7 @@ def test_fan_out_is_a_hint_where_readers_share_shards(from_text: Loader) -> None
 
 
 def test_the_simulator_falls_behind_where_shards_do(from_text: Loader) -> None:
-    """One core reads two shards in turn: as much as one of them hands over, and four times as much arrives."""
+    """The four cores of an executor read two shards at once: as much as both hand over, and twice as much arrives."""
     environment = of(from_text, 1_000, "1KiB", 2)
     played = scenario_of_job(
         environment,
@@ -146,7 +146,7 @@ def test_the_simulator_falls_behind_where_shards_do(from_text: Loader) -> None:
         sigma=0.0,
     )
     found = simulate(played).queries["land"]
-    assert found.waiting == pytest.approx(600 * (8_192 - 2_048), rel=0.1)
+    assert found.waiting == pytest.approx(600 * (8_192 - 4_096), rel=0.1)
 
 
 def test_pinned_shards_name_as_many_as_are_not_refused(from_text: Loader) -> None:
