@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from typing import Any
@@ -366,7 +366,7 @@ class DeriveBatchWriter:
             rows = rows.persist()
             try:
                 if not self.compose.history:
-                    self._kept_deletes.keep_deletes_of(rows, truncates)
+                    place = replace(place, rows=self._kept_deletes.keep_deletes_of(rows, truncates))
                 inside = lanes.values()["unordered"]
                 done = self.sink.write(rows, place, refuse, lambda: rows)
                 # The lanes of changes are no partitions.

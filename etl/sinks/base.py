@@ -119,6 +119,8 @@ class BatchIdentity:
         Properties of the commit, for a sink with a history.
     look_ups
         Find the rows of the batch that a table may hold already; None if they cannot be bounded.
+    rows
+        Number of rows of a batch that is cached and was counted; None otherwise.
     """
 
     run: str
@@ -131,6 +133,7 @@ class BatchIdentity:
     source: str = field(default="", compare=False)
     properties: Mapping[str, str] = field(default_factory=dict, compare=False)
     look_ups: LookUps | None = field(default=None, compare=False, repr=False)
+    rows: int | None = field(default=None, compare=False, repr=False)
 
     @property
     def batch_id(self) -> BatchId:

@@ -97,18 +97,23 @@ class KeyedIcebergSink:
         """
         # A batch with state must be read only once, because the read commits the state.
         with cached_temporary_view(rows, _VIEW):
-            [span] = rows.select(
-                F.count(F.lit(1)).alias("rows"),
-                *(
-                    (
-                        F.count(self.time).alias("timed"),
-                        F.expr(f"min(unix_micros(`{self.time}`))").alias("first"),
-                        F.expr(f"max(unix_micros(`{self.time}`))").alias("last"),
-                    )
-                    if self.time
-                    else ()
-                ),
-            ).collect()
+            known = None if place is None or self.time else place.rows
+            span = (
+                Row(rows=known)
+                if known is not None
+                else rows.select(
+                    F.count(F.lit(1)).alias("rows"),
+                    *(
+                        (
+                            F.count(self.time).alias("timed"),
+                            F.expr(f"min(unix_micros(`{self.time}`))").alias("first"),
+                            F.expr(f"max(unix_micros(`{self.time}`))").alias("last"),
+                        )
+                        if self.time
+                        else ()
+                    ),
+                ).collect()[0]
+            )
             unordered = 0
             if span["rows"]:
                 unordered = self._count_decided_by_arrival(rows, span)

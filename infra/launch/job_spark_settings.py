@@ -77,6 +77,9 @@ def _session_settings(plan: JobPlan) -> dict[str, str]:
         "spark.sql.maxPlanStringLength": "4000",
         # PySpark 4 tells the JVM the line of each call that makes a column, by four calls more: four fifths of all that make a decoder.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
+        # A batch of a query has some fifty classes of generated code, and the queries of a job share the cache: with Spark's 100
+        # they compile each other's again in every batch, and Java begins to compile them anew.
+        "spark.sql.codegen.cache.maxEntries": "500",
         "spark.sql.session.timeZone": "UTC",
         # Adaptive execution removes an empty relation together with the node that counts the batch: the counts of
         # an empty batch would be lost.

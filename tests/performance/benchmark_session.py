@@ -49,6 +49,7 @@ def spark_session(
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.codegen.cache.maxEntries": "500",  # of all cases, which take turns
         "spark.ui.retainedStages": "100000",  # for the CPU of their tasks
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.lake.type": "hadoop",

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...record import batch_accounts, hadoop_files
+from ...record.batch_accounts import compute_aggregates, row_count_aggregate
 from ..base import DELETED, ORDER
 from .record_order import not_older_sql, order_bytes_sql
 
@@ -66,7 +67,7 @@ class KeptDeletes:
         # Two joins: a condition for any key would make the first one compare all rows.
         return rows.join(F.broadcast(gone.where(f"_gone = '{_EVERY}'")), older, "left_anti")
 
-    def keep_deletes_of(self, rows: DataFrame, truncates: Sequence[str] = ()) -> None:
+    def keep_deletes_of(self, rows: DataFrame, truncates: Sequence[str] = ()) -> int:
         """Keep the deletes among the rows of a batch; a repeated batch keeps them twice, which changes nothing.
 
         Parameters
@@ -75,6 +76,11 @@ class KeptDeletes:
             As in :meth:`without_rows_older_than_deletes`, with :data:`~etl.sinks.base.DELETED`; persisted, as they are read twice.
         truncates
             Orders of deletes of every key.
+
+        Returns
+        -------
+        int
+            Number of rows: they are read once for it and for the number of deletes.
         """
         spark, now = rows.sparkSession, batch_accounts.utc_now()
         deletes = rows.where(DELETED).select("_id", ORDER, F.lit(now).alias("_kept_at"))
@@ -83,8 +89,10 @@ class KeptDeletes:
             deletes = deletes.unionByName(every)
         due = self._merged_at is None or now - self._merged_at >= MERGED_EVERY
         merged = [each for each in self._segments or () if due or len(self._segments or ()) >= MOST_SEGMENTS]
-        if not merged and not deletes.count():
-            return
+        figures = (row_count_aggregate("rows"), F.expr(f"count_if({DELETED}) AS deletes"))
+        counts = compute_aggregates(rows, figures)
+        if not merged and not truncates and not counts["deletes"]:
+            return int(counts["rows"])
         if merged and (stored := self._read_deletes(spark)) is not None:
             deletes = stored.where(F.col("_kept_at") >= F.lit(now - HORIZON)).unionByName(deletes)
             self._merged_at = now
@@ -93,6 +101,7 @@ class KeptDeletes:
         self._segments = [*(each for each in self._segments or () if each not in merged), name]
         for each in merged:
             hadoop_files.delete_if_exists(spark, f"{self.folder}/{each}")
+        return int(counts["rows"])
 
     def _read_deletes(self, spark: SparkSession) -> DataFrame | None:
         if self._segments is None:

@@ -54,9 +54,10 @@ def newest_of_each_key(
     """
     theirs = user_columns(rows, key, name)
     held = F.struct(*(F.col(f"`{f.name}`") for f in theirs), F.coalesce(DELETED, F.lit(False)).alias(DELETED))
-    known = rows.select("*", result_identity(rows.schema, key).alias("_result"), held.alias("_row"))
-    prefix = order_prefix(rows.schema, order, name)
-    result = latest_row_of_each_id(known.drop("_id").withColumnRenamed("_result", "_id"), prefix)
+    identity, prefix = result_identity(rows.schema, key), order_prefix(rows.schema, order, name)
+    result = latest_row_of_each_id(
+        rows.select(identity.alias("_id"), "_position", held.alias("_row"), prefix.alias("_prefix"))
+    )
     # Without a column that decides, keys of several lanes are counted.
     return result.select("_id", "_row.*", ORDER, (F.col("_lanes") & F.lit(order is None)).alias("_lanes"))
 

@@ -90,22 +90,20 @@ def with_position_struct(records: DataFrame) -> DataFrame:
     records
         Rows of a landing table, with the envelope's columns.
     """
+    # As text, it is one call into the JVM; as columns a hundred, for each batch.
     # Of a producer library's aggregate: `stream/number/place`. Only Kinesis has no shard.
-    place = F.when(F.col("_shard").isNull(), F.regexp_extract("_id", r"^[^/]+/\d+/(\d+)", 1)).otherwise("")
-    file = F.col("_id").contains(":/")
-    micros = F.greatest(F.coalesce(F.expr("unix_micros(_arrived_at)"), F.lit(0)), F.lit(0))
+    place = "CASE WHEN _shard IS NULL THEN regexp_extract(_id, '^[^/]+/[0-9]+/([0-9]+)', 1) ELSE '' END"
+    file = "contains(_id, ':/')"
+    micros = "greatest(coalesce(unix_micros(_arrived_at), 0), 0)"
     # A sequence number of Kinesis is too long, and null here.
-    offset = F.when(F.col("_shard").isNotNull() & ~file, F.expr("try_cast(_position AS BIGINT)"))
-    low = F.coalesce(offset, F.lit(0)).bitwiseAND(F.lit((1 << _OFFSET_BITS) - 1))
-    moment = F.shiftleft(F.floor(micros / 1000).cast("long"), _OFFSET_BITS).bitwiseOR(low)
-    hashed = F.xxhash64("_source", "_shard", F.when(F.col("_shard").isNull(), F.col("_key")))
-    position = F.concat(F.lpad("_position", _DIGITS, "0"), F.lpad(place, _PLACE - _DIGITS, "0"))
-    time = F.concat(F.when(file, "0").otherwise(_STREAM), F.lpad(F.hex(moment), _TIME - 1, "0"))
-    lane = F.lpad(F.hex(hashed), _LANE, "0")
-    parts = (position, time, lane, F.concat(lane, position), F.timestamp_micros(micros))
-    return records.withColumn(
-        "_position", F.struct(*(part.alias(name) for part, name in zip(parts, POSITION.names, strict=True)))
-    )
+    offset = f"CASE WHEN _shard IS NOT NULL AND NOT {file} THEN try_cast(_position AS BIGINT) END"
+    moment = f"shiftleft(floor({micros} / 1000), {_OFFSET_BITS}) | (coalesce({offset}, 0) & {(1 << _OFFSET_BITS) - 1})"
+    position = f"concat(lpad(_position, {_DIGITS}, '0'), lpad({place}, {_PLACE - _DIGITS}, '0'))"
+    time = f"concat(CASE WHEN {file} THEN '0' ELSE '{_STREAM}' END, lpad(hex({moment}), {_TIME - 1}, '0'))"
+    lane = f"lpad(hex(xxhash64(_source, _shard, CASE WHEN _shard IS NULL THEN _key END)), {_LANE}, '0')"
+    parts = (position, time, lane, f"concat({lane}, {position})", f"timestamp_micros({micros})")
+    fields = (f"{part} AS {name}" for part, name in zip(parts, POSITION.names, strict=True))
+    return records.withColumn("_position", F.expr(f"struct({', '.join(fields)})"))
 
 
 def time_lane_and_position_of_order(order: Column) -> tuple[Column, Column, Column]:
@@ -154,38 +152,37 @@ def order_prefix(schema: StructType, column: str | None, name: str) -> Column:
     return F.coalesce(F.lpad(shifted.cast("string"), width, "0"), F.lit("0" * width))
 
 
-def latest_row_of_each_id(rows: DataFrame, prefix: Column) -> DataFrame:
+def latest_row_of_each_id(rows: DataFrame) -> DataFrame:
     """Return the last row of each ``_id``, with its order.
 
     Parameters
     ----------
     rows
-        ``_id``, ``_position`` (:data:`POSITION`), ``_row``, and the columns of ``prefix``.
-    prefix
-        Result of :func:`order_prefix`.
+        ``_id``, ``_position`` (:data:`POSITION`), ``_row``, and ``_prefix``, the result of :func:`order_prefix`.
 
     Returns
     -------
     DataFrame
         ``_id``, ``_row``, :data:`ORDER`, and ``_lanes``: true if the key has records in several lanes.
     """
-    place = F.struct("_prefix", "_position.position")
-    row_and_place = F.struct("_row", "_prefix", "_position.position")
     lanes = (
         # By the hash of the key, which sorts fast, records are shuffled once for both steps.
-        rows.select(F.xxhash64("_id").alias("_part"), "_id", "_row", "_position", prefix.alias("_prefix"))
+        rows.selectExpr("xxhash64(_id) AS _part", "_id", "_row", "_prefix", "_position.*")
         .repartition("_part")
-        .groupBy("_part", "_id", F.col("_position.lane").alias("_lane"))
-        .agg(F.max_by(row_and_place, place).alias("_last"), F.max("_position.time").alias("_time"))
+        .groupBy("_part", "_id", "lane")
+        .agg(
+            F.expr("max_by(struct(_row, _prefix, position), struct(_prefix, position)) AS _last"),
+            F.expr("max(time) AS time"),
+        )
     )
-    order = F.concat("_last._prefix", "_time", "_lane", "_last.position")
-    last = F.max_by(F.struct("_row", ORDER), ORDER).alias("_last")
-    several = (F.count_if("_streamed") > 1).alias("_lanes")
-    streamed = F.col("_time").startswith(_STREAM).alias("_streamed")
+    order = f"concat(_last._prefix, time, lane, _last.position) AS {ORDER}"
     return (
-        lanes.select("_part", "_id", "_last._row", order.alias(ORDER), streamed)
+        lanes.selectExpr("_part", "_id", "_last._row", order, f"startswith(time, '{_STREAM}') AS _streamed")
         .groupBy("_part", "_id")
-        .agg(last, several)
+        .agg(
+            F.expr(f"max_by(struct(_row, {ORDER}), {ORDER}) AS _last"),
+            F.expr("count_if(_streamed) > 1 AS _lanes"),
+        )
         .select("_id", "_last.*", "_lanes")
     )
 
