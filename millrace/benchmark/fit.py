@@ -257,7 +257,8 @@ def _task_spread(points: Sequence[BatchPoint], seed: int) -> EstimateWithInterva
     if not by_run:
         return None
     sums = np.asarray([np.sum(run, axis=0) for run in by_run.values()], dtype=float)
-    resampled = sums[np.random.default_rng(seed).integers(len(sums), size=(RESAMPLES, len(sums)))].sum(axis=1)
+    drawn = np.random.default_rng(seed).integers(len(sums), size=(RESAMPLES, len(sums)))
+    resampled = sums[drawn].sum(axis=1)
     spread = np.sqrt(resampled[:, 0] / resampled[:, 1])
     value = float(np.sqrt(sums[:, 0].sum() / sums[:, 1].sum()))
     low, high = np.percentile(spread, _interval_percentiles_for_few_runs(len(sums), 1))

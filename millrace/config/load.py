@@ -191,13 +191,14 @@ def _read_file_and_extended_ones(
     if parent is None or parent in (file, *above):
         known = sorted(each.stem for each in file.parent.glob("*.yaml") if each != file)
         hint = explain_validation_errors.did_you_mean_text(str(extends.value), known)
+        allowed = "the name of another file beside this one that does not extend it in turn"
         problems.append(
             Problem(
                 name,
                 extends.line,
                 EXTENDS,
                 explain_validation_errors.shown_value(extends.to_json()),
-                "the name of another file beside this one that does not extend it in turn",
+                allowed,
                 hint,
             )
         )

@@ -159,10 +159,11 @@ def run_benchmark_schedule(
         (home / "schedule.json").as_uri(),
     )
     environment = {**program_variables(), "JAVA_HOME": str(java_home()), "PYTHONPATH": python_import_path()}
+    entry = CORE / "main.py"
     with start_spark_submit.start_driver(
         "benchmark",
         home,
-        CORE / "main.py",
+        entry,
         settings,
         [*files, "--engine", "sandbox"],
         environment=environment,

@@ -204,7 +204,8 @@ def _print_example_rows_and_dead_letter(console: Console, sandbox: Sandbox, outc
         .scan(row_filter="_error is not null", selected_fields=("_id", "_stage", "_error", "_bytes"))
         .to_arrow()
     )
-    for letter in letters.filter(pc.greater(pc.binary_length(letters["_bytes"]), 0)).slice(0, 1).to_pylist():
+    dead = letters.filter(pc.greater(pc.binary_length(letters["_bytes"]), 0)).slice(0, 1).to_pylist()
+    for letter in dead:
         console.print(f"an example of the dead letters in {outcome.landed_table}:")
         for name, value in (
             ("identity", letter["_id"]),

@@ -188,10 +188,11 @@ class JobsDrill:
     def _measure_recovery_seconds(self, job: str, tables: Sequence[str], dead: datetime, what: str) -> float:
         """Wait for the first commit to one of some tables after their job's run ended; return the seconds to it."""
         after = dead.timestamp() * 1000
+        event = f"a commit to {' or '.join(tables)} after {what}"
         self.wait_while_jobs_run(
             lambda: self._first_commit_ms_after(tables, after) is not None,
             self.runs.patience.recover,
-            f"a commit to {' or '.join(tables)} after {what}",
+            event,
             [job],
         )
         return ((self._first_commit_ms_after(tables, after) or after) - after) / 1000

@@ -102,7 +102,8 @@ def read_log_lines(job: str, since: datetime | None = None) -> list[LogLine]:
             if begin:
                 begin += len(file.readline())  # whose start is cut off
             for each in file:
-                lines.append(LogLine(at, str(path), each.decode(errors="replace").rstrip("\r\n"), str(begin)))
+                text = each.decode(errors="replace").rstrip("\r\n")
+                lines.append(LogLine(at, str(path), text, str(begin)))
                 begin += len(each)
     return lines
 

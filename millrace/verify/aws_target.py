@@ -225,7 +225,8 @@ class AwsAccountTarget(VerificationTarget):
         return list_all(self.client("glue"), "get_job_runs", "JobRuns", JobName=name, PaginationConfig=page)
 
     def _emr_runs(self, application: str) -> Iterator[Mapping[str, Any]]:
-        return list_all(self.client("emr-serverless"), "list_job_runs", "jobRuns", applicationId=application)
+        emr = self.client("emr-serverless")
+        return list_all(emr, "list_job_runs", "jobRuns", applicationId=application)
 
     def _application_id(self, names: Names, job: str) -> str:
         with translating_aws_errors(f"cannot read the stack of {job}"):

@@ -41,7 +41,8 @@ def _zones_by_limited_engine(environment: Environment) -> dict[str, tuple[str, .
 
 def creates_msk_cluster(environment: Environment) -> bool:
     """Return whether the environment creates an MSK cluster."""
-    return any(isinstance(each, MskCluster) and each.existing is None for each in environment.kafka.values())
+    clusters = environment.kafka.values()
+    return any(isinstance(each, MskCluster) and each.existing is None for each in clusters)
 
 
 def warning_if_aws_chooses_zones(environment: Environment) -> str | None:

@@ -152,7 +152,8 @@ def check_columns(
     after = state is not None and end.transform is not None
     known = None if after else read
     for position, enrichment in enumerate(end.enrich):
-        yield from _check_enrichment((*path, "enrich", position), enrichment, known, where, catalog)
+        here = (*path, "enrich", position)
+        yield from _check_enrichment(here, enrichment, known, where, catalog)
         if known is not None:
             known = {**known, **{name: DdlType("unknown") for name in enrichment.columns}}
     words = (

@@ -53,11 +53,12 @@ def _check_reference_refresh_before_expiry(environment: Environment) -> Iterator
     if (upkeep := environment.storage.upkeep) is None:
         return
     for job, name, query in environment.queries:
-        for place, item in [
+        enrich = [
             ((*place, "enrich", str(number)), item)
             for place, end in query.sinks_by_place.items()
             for number, item in enumerate(end.enrich)
-        ]:
+        ]
+        for place, item in enrich:
             if 2 * item.refresh > upkeep.snapshots and item.table not in environment.tables:
                 yield Finding(
                     ("jobs", job, "queries", name, *place, "refresh"),

@@ -103,7 +103,8 @@ class ProjectModules:
         return self._read[name]
 
     def _read_and_parse_module(self, name: str) -> PipelineModule | str | None:
-        stem = self.root.joinpath(*name.split("."))
+        parts = name.split(".")
+        stem = self.root.joinpath(*parts)
         package = stem / "__init__.py"
         file = next((each for each in (package, stem.with_suffix(".py")) if is_file(each)), None)
         if file is None:

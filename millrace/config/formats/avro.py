@@ -96,9 +96,10 @@ class AvroFormat(WriterSchemaSource):
 
     def fields(self, schema: FilePath) -> tuple[ddl.DdlField, ...]:
         """Return the fields of the reader's record; nested types have only their names."""
+        record = json.loads(schema.read_text(encoding="utf-8"))
         return tuple(
             _avro_field_to_ddl_field(each)
-            for each in json.loads(schema.read_text(encoding="utf-8"))["fields"]
+            for each in record["fields"]
             if isinstance(each, dict) and "type" in each
         )
 

@@ -169,7 +169,8 @@ def hour_starts_covering_window(begin: datetime, end: datetime) -> tuple[datetim
         Not in the window; rounded up.
     """
     start = begin.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-    return tuple(start + number * HOUR for number in range(-((start - end) // HOUR)))
+    rounded_up = -((start - end) // HOUR)
+    return tuple(start + number * HOUR for number in range(rounded_up))
 
 
 def missing_offset_ranges(landed: Iterable[int], first: int, end: int) -> list[tuple[int, int]]:

@@ -218,10 +218,11 @@ class _QueryAuditInWindow:
             raise AwsError(
                 f"CloudWatch keeps counts per minute for only {COUNTED.days} days; choose a smaller --hours"
             )
+        hours = _ended_hours(self.hours, self.end)
         return audit_stream_by_counts(
             self.place.client("cloudwatch"),
             landed,
-            _ended_hours(self.hours, self.end),
+            hours,
             query=self.query,
             stream=name,
             table=table,

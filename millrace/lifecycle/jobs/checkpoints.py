@@ -302,7 +302,8 @@ class JobCheckpoints:
     def _delete_checkpoint(self, query: str) -> None:
         """Delete a checkpoint, its identity first: no job continues from one that is deleted in part."""
         first = f"{self.prefix}/{query}/metadata"
-        for key in sorted(self._object_keys(f"{self.prefix}/{query}"), key=lambda key: key != first):
+        keys = self._object_keys(f"{self.prefix}/{query}")
+        for key in sorted(keys, key=lambda key: key != first):
             self._renew_lease()
             self.s3.delete_object(Bucket=self.bucket, Key=key)
         self.s3.delete_object(Bucket=self.bucket, Key=self._side_file_key(query, "manifest"))

@@ -215,4 +215,5 @@ def _iterator_ages(aws: DeployedEnvironment, source: str) -> Iterator[float]:
             Statistics=["Maximum"],
         )["Datapoints"]
     if points:
-        yield float(max(points, key=lambda point: point["Timestamp"])["Maximum"]) / 1000
+        newest = max(points, key=lambda point: point["Timestamp"])
+        yield float(newest["Maximum"]) / 1000

@@ -126,7 +126,8 @@ def check_subnets(account: PreflightAccount) -> Iterator[PreflightRow]:
     network = account.aws.names.environment.network
     if account.plan.network.egress.value != "existing":
         return
-    result = account.client("ec2").describe_subnets(SubnetIds=list(network.subnets))["Subnets"]
+    ec2 = account.client("ec2")
+    result = ec2.describe_subnets(SubnetIds=list(network.subnets))["Subnets"]
     if foreign := [each["SubnetId"] for each in result if each["VpcId"] != network.vpc]:
         yield PreflightRow(
             "subnets", "failed", f"{', '.join(foreign)}: not in {network.vpc}", "write network.subnets"

@@ -88,8 +88,9 @@ def check_drift(account: PreflightAccount) -> Iterator[PreflightRow]:
             text = status.get("DetectionStatusReason", status["DetectionStatus"])
             yield PreflightRow(f"drift of {stack}", "not known", text)
             continue
+        states = ["MODIFIED", "DELETED"]
         changed = client.describe_stack_resource_drifts(
-            StackName=stack, StackResourceDriftStatusFilters=["MODIFIED", "DELETED"]
+            StackName=stack, StackResourceDriftStatusFilters=states
         )["StackResourceDrifts"]
         text = "; ".join(
             f"{each['LogicalResourceId']}: {each['StackResourceDriftStatus'].lower()}"

@@ -30,9 +30,10 @@ def make_payload_writers(form: AvroFormat, path: Path) -> PayloadWriters:
             )
         # The newest: ids count up; among UUIDs any file will do.
         folder = next(p for p in (path.parent, *path.parents) if (p / form.writers).is_dir()) / form.writers
-        path = sorted(
+        files = sorted(
             folder.glob("*.avsc"), key=lambda p: (int(p.stem) if p.stem.isdecimal() else 0, p.stem)
-        )[-1]
+        )
+        path = files[-1]
         if form.framing == "confluent":
             header = b"\0" + int(path.stem).to_bytes(4, "big")
         else:

@@ -71,7 +71,8 @@ class _ChangingTable:
     def change_next_row(self, values: Values) -> tuple[int, Operation, Values | None, Values | None]:
         """Change the row of the next key, each fifth time by its deletion; return number, operation, and the row before and after."""
         self.number += 1
-        key = self.keys.setdefault(self.number * _STEP % KEYS, values[self.key])
+        place = self.number * _STEP % KEYS
+        key = self.keys.setdefault(place, values[self.key])
         # Generated keys repeat: two places may have one, and then one row.
         before = self.rows.pop(key, None)
         if before is not None and self.number // KEYS % 5 == 4:
@@ -103,7 +104,8 @@ def _wire_value(form: DebeziumFormat, kind: DataType, comment: str, value: Any) 
         return int(value.timestamp()) * 10**digits
     if isinstance(value, Decimal) and form.decimals == "precise":
         number = int(value.scaleb(kind.scale))  # type: ignore[attr-defined]
-        return base64.b64encode(number.to_bytes(number.bit_length() // 8 + 1, signed=True)).decode()
+        size = number.bit_length() // 8 + 1
+        return base64.b64encode(number.to_bytes(size, signed=True)).decode()
     return str(value) if isinstance(value, Decimal) and form.decimals == "string" else _plain_value(value)
 
 

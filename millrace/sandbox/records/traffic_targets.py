@@ -199,10 +199,12 @@ def sandbox_stream_target(
     """
     standing = make_stand_in(environment)
     environment, names = standing.environment, standing.names
-    return server_for_stream(environment.streams[name], name).local_target(
+    addresses = {"kafka": kafka, "kinesis": kinesis}
+    server = server_for_stream(environment.streams[name], name)
+    return server.local_target(
         environment,
         physical_stream_name(names, name),
-        {"kafka": kafka, "kinesis": kinesis},
+        addresses,
         lambda: spark_of_running_sandbox(environment),
     )
 

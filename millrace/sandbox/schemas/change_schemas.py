@@ -135,7 +135,8 @@ def _type_of_connect_field(part: Mapping[str, Any]) -> DataType:
     name, kind = str(part.get("name")), part.get("type")
     if name == "org.apache.kafka.connect.data.Decimal":
         more = part.get("parameters") or {}
-        return DecimalType(min(int(more.get("connect.decimal.precision", 38)), 38), int(more.get("scale", 0)))
+        scale = int(more.get("scale", 0))
+        return DecimalType(min(int(more.get("connect.decimal.precision", 38)), 38), scale)
     if name in _UNITS:
         return TimestampType()
     if name in _NAMED:

@@ -125,7 +125,8 @@ class RecordGenerator:
             limits = {"lat": 90, "latitude": 90, "lon": 180, "lng": 180, "longitude": 180}.get(lowered)
             return round(choose.uniform(-limits, limits) if limits else choose.lognormvariate(3, 1), 3)
         if isinstance(kind, DecimalType):
-            return Decimal(choose.randrange(10 ** min(kind.precision, 9))).scaleb(-kind.scale)
+            unscaled = choose.randrange(10 ** min(kind.precision, 9))
+            return Decimal(unscaled).scaleb(-kind.scale)
         if isinstance(kind, TimestampType | TimestampNTZType):
             return now
         if isinstance(kind, DateType):

@@ -125,7 +125,8 @@ def check_endpoint_services(context: ClaimContext) -> CheckAnswer:
 def _resource_schema(context: ClaimContext, kind: str) -> dict[str, Any] | None:
     cloudformation = context.client("cloudformation")
     with ignoring_not_found_errors("TypeNotFoundException"):
-        return dict(json.loads(cloudformation.describe_type(Type="RESOURCE", TypeName=kind)["Schema"]))
+        answer = cloudformation.describe_type(Type="RESOURCE", TypeName=kind)
+        return dict(json.loads(answer["Schema"]))
     return None
 
 

@@ -135,7 +135,8 @@ def _engine_versions_and_snapshot_summaries(context: ClaimContext) -> Iterator[t
             except glue.exceptions.EntityNotFoundException:
                 continue
             where = urlparse(description["Parameters"]["metadata_location"])
-            metadata = json.load(s3.get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))["Body"])
+            body = s3.get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))["Body"]
+            metadata = json.load(body)
             for snapshot in metadata.get("snapshots", ()):
                 if snapshot["snapshot-id"] == metadata.get("current-snapshot-id"):
                     yield job.version, snapshot["summary"]
@@ -166,9 +167,10 @@ def check_emr_jobs_started(context: ClaimContext) -> CheckAnswer:
 
 def check_emr_start_time(context: ClaimContext) -> CheckAnswer:
     """Read the time of the newest runs from their creation to their start."""
+    jobs = context.jobs_of_engine(EmrJob)
     took = [
         (run["startedAt"] - run["createdAt"]).total_seconds()
-        for job in context.jobs_of_engine(EmrJob)
+        for job in jobs
         for run in context.newest_started_emr_runs(job)
         if "startedAt" in run
     ]

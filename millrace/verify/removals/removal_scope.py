@@ -88,10 +88,11 @@ def verification_of_stack(stack: Mapping[str, Any], environment: Environment) ->
         return None
     if not environment.project.startswith(project):
         return None
+    parts = (environment.governance.name_prefix, project, name)
     result = VerificationScope(
         environment_identifier(environment),
         name,
-        "-".join(part for part in (environment.governance.name_prefix, project, name) if part),
+        "-".join(part for part in parts if part),
         tags.get(CLUSTER_TAG, ""),
     )
     return result if result.owns(stack["StackName"]) else None
@@ -181,7 +182,8 @@ def _leftovers_by_name(client: Callable[[str], Any], scope: VerificationScope) -
 
 def list_log_groups(logs: Any, scope: VerificationScope) -> list[str]:
     """Return the log groups of a verification; Glue creates some itself, which no stack knows."""
-    groups = list_all(logs, "describe_log_groups", "logGroups", logGroupNamePrefix=f"/{scope.prefix}/")
+    prefix = f"/{scope.prefix}/"
+    groups = list_all(logs, "describe_log_groups", "logGroups", logGroupNamePrefix=prefix)
     return [group["logGroupName"] for group in groups]
 
 
