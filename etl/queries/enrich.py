@@ -10,8 +10,9 @@ from typing import Any
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import DataType, MapType, StructField, StructType
 
+from ..formats.decoding.decoder_output_and_checks import contains_type
 from ..launch.settings import EnrichmentSettings
 from ..record.errors import StartError
 from ..record.tables import Table
@@ -60,7 +61,7 @@ class ReferenceTable:
     _loaded: LoadedReferenceTable | None = field(default=None, repr=False)
 
     def refuse_missing_columns(self, spark: SparkSession) -> None:
-        """Refuse a table or column that does not exist.
+        """Refuse a table or column that does not exist, and maps, of which none is the smallest.
 
         Raises
         ------
@@ -69,10 +70,16 @@ class ReferenceTable:
         """
         if not self.table.exists(spark):
             raise StartError(f"enrichment: table {self.table} does not exist")
-        columns = spark.table(str(self.table)).columns
-        missing = sorted({*self.settings.on.values(), *self.settings.columns.values()} - set(columns))
-        if missing:
+        kinds = {field.name: field.dataType for field in spark.table(str(self.table)).schema.fields}
+        used = sorted({*self.settings.on.values(), *self.settings.columns.values()})
+        if missing := [name for name in used if name not in kinds]:
             raise StartError(f"enrichment: table {self.table} has no column {', '.join(missing)}")
+        maps = [name for name in used if contains_type(kinds[name], lambda kind: isinstance(kind, MapType))]
+        if maps:
+            raise StartError(
+                f"enrichment: table {self.table}: {', '.join(maps)} has a MAP, which cannot be compared to choose one of "
+                "several rows with the same key; enrich with the values that you need, as columns of their own"
+            )
 
     def current_rows(self, stream: DataFrame) -> DataFrame:
         """Return the table's rows, reloaded if the interval has passed.
