@@ -6,11 +6,19 @@ import re
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.launch.settings import DeriveSettings, JoinSettings, StateSettings, WatermarkSettings
+from millrace.etl.launch.settings import (
+    DeriveSettings,
+    JobSettings,
+    JoinSettings,
+    LandSettings,
+    StateSettings,
+    WatermarkSettings,
+)
 from millrace.etl.launch.sinks import IcebergSinkSettings
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
@@ -60,20 +68,21 @@ class Joined:
         tables.create_or_evolve_table(self.spark, self.sink, made.schema)
         made.writeTo(str(self.sink)).append()
 
-    def job(self, **changed: object) -> object:
+    def job(self, **changed: Any) -> JobSettings:
         join = JoinSettings(f"tests.{self.payments.name}", MARK)
         query = DeriveSettings(
             "joined", f"tests.{self.shop.landing.name}", (), None, IcebergSinkSettings(f"tests.{self.sink.name}"),
             0.1, StateSettings(MARK, (), (), join), f"tests.{self.letters.name}",
         )  # fmt: skip
         land = self.shop.job.queries[0]
-        pays = replace(land, name="land-payments", table=f"tests.{self.payments.name}")  # type: ignore[call-arg]
-        return replace(self.shop.job, queries=(land, pays, replace(query, **changed)))  # type: ignore[arg-type]
+        assert isinstance(land, LandSettings)
+        pays = replace(land, name="land-payments", table=f"tests.{self.payments.name}")
+        return replace(self.shop.job, queries=(land, pays, replace(query, **changed)))
 
     def erased(self, table: Table, where: str = WHERE) -> tuple[int, list[str]]:
         """Number of rows that match, and the identities that stay."""
         condition = ErasureCondition(self.spark, where)
-        targets, _, problems = targets_left_out_and_problems(self.spark, self.job(), condition)  # type: ignore[arg-type]
+        targets, _, problems = targets_left_out_and_problems(self.spark, self.job(), condition)
         assert problems == []
         (target,) = (each for each in targets if each.table == table)
         count = target.count_matches(self.spark, condition).matching_count
@@ -130,9 +139,9 @@ def test_rows_that_do_not_name_the_second_record_are_told(
     joined = Joined(spark, table, tmp_path)
     condition = ErasureCondition(spark, WHERE)
     joined.write(*OF_OTHERS[:2], (of_payments(3), "alone"))
-    assert targets_left_out_and_problems(spark, joined.job(), condition)[1] == []  # type: ignore[arg-type]
+    assert targets_left_out_and_problems(spark, joined.job(), condition)[1] == []
     joined.write((of_orders(8), "flights"))
-    (said,) = targets_left_out_and_problems(spark, joined.job(), condition)[1]  # type: ignore[arg-type]
+    (said,) = targets_left_out_and_problems(spark, joined.job(), condition)[1]
     assert said == (
         f"{joined.sink} has rows without the identity of a record of {joined.payments}: it had no match, or the "
         "transform drops _joined_id; rows of the second kind with a record of the person are not found"
@@ -149,7 +158,7 @@ def test_results_with_a_key_and_their_letters_are_told(
     tables.create_or_evolve_table(spark, joined.letters, LETTER)
     condition = ErasureCondition(spark, where)
     keyed = joined.job(latest_by=("began",))
-    targets, left_out, problems = targets_left_out_and_problems(spark, keyed, condition)  # type: ignore[arg-type]
+    targets, left_out, problems = targets_left_out_and_problems(spark, keyed, condition)
     told = [f"{joined.sink} has no column customer, and no identity of its records"]
     if where != WHERE:
         told.append(f"{joined.letters}: no value of the condition can be looked for in its rows")
