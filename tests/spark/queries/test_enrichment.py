@@ -145,6 +145,28 @@ def test_a_wrong_enrichment_is_refused(
         start()
 
 
+def test_columns_that_change_after_the_tables_last_commit(spark: SparkSession, airlines: Table) -> None:
+    """A snapshot has the columns of its time: a new name is known from the next commit on, and an old one until then."""
+    reference = ReferenceTable(replace(ENRICHMENT, refresh_seconds=0), airlines, lambda *_: None)
+    renamed = replace(reference, settings=replace(ENRICHMENT, columns={"airline": "name"}))
+
+    def names(of: ReferenceTable) -> list[str | None]:
+        of.refuse_missing_columns(spark)
+        joined = of.with_joined_columns(stream_of(spark), of.current_rows(stream_of(spark)))
+        return [r["airline"] for r in joined.orderBy("n").collect()]
+
+    spark.sql(f"ALTER TABLE {airlines} RENAME COLUMN title TO name")
+    assert names(reference) == ["American", "United", None, None]
+    with pytest.raises(
+        StartError, match=r"no column name; name is newer than its last commit: write to it once"
+    ):
+        names(renamed)
+    spark.sql(f"DELETE FROM {airlines} WHERE code = 'UA'")  # noqa: S608 - ours
+    assert names(renamed) == ["American", None, None, None]
+    with pytest.raises(StartError, match=r"airlines_\d+ has no column title$"):
+        reference.current_rows(stream_of(spark))
+
+
 def test_enriched_and_transformed(spark: SparkSession, table: Names, tmp_path: Path, airlines: Table) -> None:
     reference = ReferenceTable(ENRICHMENT, airlines, lambda *_: None)
     pipe = Pipeline(
