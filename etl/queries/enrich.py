@@ -10,8 +10,9 @@ from typing import Any
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import DataType, MapType, StructField, StructType
 
+from ..formats.decoding.decoder_output_and_checks import contains_type
 from ..launch.settings import EnrichmentSettings
 from ..record.errors import StartError
 from ..record.tables import Table
@@ -60,7 +61,7 @@ class ReferenceTable:
     _loaded: LoadedReferenceTable | None = field(default=None, repr=False)
 
     def refuse_missing_columns(self, spark: SparkSession) -> None:
-        """Refuse a table or column that does not exist.
+        """Refuse a table or column that does not exist, and maps, of which none is the smallest.
 
         Raises
         ------
@@ -69,10 +70,7 @@ class ReferenceTable:
         """
         if not self.table.exists(spark):
             raise StartError(f"enrichment: table {self.table} does not exist")
-        columns = spark.table(str(self.table)).columns
-        missing = sorted({*self.settings.on.values(), *self.settings.columns.values()} - set(columns))
-        if missing:
-            raise StartError(f"enrichment: table {self.table} has no column {', '.join(missing)}")
+        self._read_snapshot(spark, self._current_snapshot(spark))
 
     def current_rows(self, stream: DataFrame) -> DataFrame:
         """Return the table's rows, reloaded if the interval has passed.
@@ -96,8 +94,7 @@ class ReferenceTable:
     def _reload_if_changed(
         self, spark: SparkSession, ours: tuple[DataType | None, ...], loaded: LoadedReferenceTable | None
     ) -> LoadedReferenceTable:
-        current = self.table.load_java_table(spark).currentSnapshot()
-        snapshot = None if current is None else int(current.snapshotId())
+        snapshot = self._current_snapshot(spark)
         if loaded is not None and loaded.snapshot == snapshot:
             # Spark has one copy of equal plans: to release the old one would release this one.
             return replace(loaded, read_at=self.clock())
@@ -155,13 +152,36 @@ class ReferenceTable:
         ambiguous = held.where(F.col("_rows") > 1).count()
         return LoadedReferenceTable(held, snapshot, ambiguous, self.clock())
 
+    def _current_snapshot(self, spark: SparkSession) -> int | None:
+        current = self.table.load_java_table(spark).currentSnapshot()
+        return None if current is None else int(current.snapshotId())
+
     def _read_snapshot(self, spark: SparkSession, snapshot: int | None) -> DataFrame:
-        """Return the table at a snapshot: otherwise Spark reloads a cached table whenever the same application writes it."""
-        if snapshot is None:
-            return spark.table(str(self.table))
+        """Return the table at a snapshot: otherwise Spark reloads a cached table whenever the same application writes it.
+
+        Raises
+        ------
+        StartError
+            As in :meth:`refuse_missing_columns`: a snapshot has the columns of its time.
+        """
         # By its name, which every Spark version reads: each version takes another option for a snapshot, and with SQL's
         # VERSION AS OF Spark's cache does not distinguish the snapshot from the table.
-        return spark.table(f"{self.table}.snapshot_id_{snapshot}")
+        rows = spark.table(
+            f"{self.table}.snapshot_id_{snapshot}" if snapshot is not None else str(self.table)
+        )
+        kinds = {field.name: field.dataType for field in rows.schema.fields}
+        used = sorted({*self.settings.on.values(), *self.settings.columns.values()})
+        if missing := [name for name in used if name not in kinds]:
+            late = sorted({*missing} & {*spark.table(str(self.table)).columns})
+            why = f"; {', '.join(late)} is newer than its last commit: write to it once" if late else ""
+            raise StartError(f"enrichment: table {self.table} has no column {', '.join(missing)}{why}")
+        maps = [name for name in used if contains_type(kinds[name], lambda kind: isinstance(kind, MapType))]
+        if maps:
+            raise StartError(
+                f"enrichment: table {self.table}: {', '.join(maps)} has a MAP, which cannot be compared to choose one of "
+                "several rows with the same key; enrich with the values that you need, as columns of their own"
+            )
+        return rows
 
     def with_joined_columns(self, stream: DataFrame, rows: DataFrame) -> DataFrame:
         """Add the new columns; null where the table has no row for a record.

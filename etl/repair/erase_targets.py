@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal
@@ -70,6 +70,10 @@ class ErasureTarget:
         Checkpoints of the job's queries that write it.
     sources
         For derive queries: landing table and checkpoint of each. Rows made from erased records are found by identity.
+    joined
+        Those of ``sources`` that are the second table of a join, whose records' identities come after a ``+``.
+    keyed
+        True if its rows are results of a key, which have no record's identity.
     readers
         Checkpoints of the queries, in any job, that derive from it.
     kept
@@ -84,6 +88,8 @@ class ErasureTarget:
     kind: Kind
     writers: tuple[str, ...]
     sources: tuple[tuple[Table, str], ...] = ()
+    joined: tuple[Table, ...] = ()
+    keyed: bool = False
     readers: tuple[str, ...] = ()
     kept: bool = False
     by_columns: bool = True
@@ -99,16 +105,15 @@ class ErasureTarget:
         """
         rows = letters = 0
         files: set[str] = set()
-        before = "false"
+        before = ""
         for sql, letter in self._conditions_of_rows_and_letters(spark, condition):
             [row] = spark.sql(
                 f"SELECT count(1) AS n, collect_set(t._file) AS files FROM {self.table} t "  # noqa: S608 - the user's own condition
-                f"WHERE {sql} AND NOT ({before}\n)"
+                f"WHERE {sql}{before}"
             ).collect()
             rows, letters = (rows, letters + row["n"]) if letter else (rows + row["n"], letters)
             files.update(row["files"])
-            # A condition with another table must stand alone: only then Spark makes a join of it.
-            before = before if "EXISTS" in sql else f"{before} OR {sql}"
+            before += f" AND NOT ({sql}\n)"
         total = spark.table(str(self.table)).count()
         return MatchingRowCounts(rows, letters, len(files), total)
 
@@ -156,33 +161,45 @@ class ErasureTarget:
                 yield text, True
         elif self.by_columns:
             yield condition.sql, False
-        made = self._condition_for_derived_rows(spark, condition)
-        if made is not None:
-            yield made, letter
+        if self.sources and not self.keyed and has_record_identity(spark.table(str(self.table)).schema):
+            for made in self._conditions_for_derived_rows(spark, condition):
+                yield made, letter
 
-    def _condition_for_derived_rows(self, spark: SparkSession, condition: ErasureCondition) -> str | None:
-        """Return the condition for rows with the identity of erased or matching records, whatever columns the transform kept."""
-        if not has_record_identity(spark.table(str(self.table)).schema):
-            return None
-        if not self.sources:
-            return None
-        frames = (
-            spark.table(str(landing)).where(which).select("_id", "_source", "_arrived_at")
-            for landing in dict.fromkeys(landing for landing, _ in self.sources)
-            for which in (f"_stage <=> '{ERASED}'", condition.sql)
-        )
-        records = reduce(DataFrame.unionByName, frames)
+    def _conditions_for_derived_rows(self, spark: SparkSession, condition: ErasureCondition) -> Iterator[str]:
+        """Yield conditions for rows with the identity of erased or matching records, whatever columns the transform kept."""
+        records = _erased_or_matching_records(spark, condition, [landing for landing, _ in self.sources])
         records.createOrReplaceTempView(_VIEW)
         ends = records.select(
             F.expr("min(unix_micros(_arrived_at))"), F.expr("max(unix_micros(_arrived_at))")
         ).first()
-        if ends is None or ends[0] is None:
-            return None
-        return (
-            f"t._arrived_at BETWEEN timestamp_micros({ends[0]}) AND timestamp_micros({ends[1]}) AND EXISTS "  # noqa: S608 - numbers and a name of ours
-            f"(SELECT 1 FROM {_VIEW} e WHERE e._source <=> t._source AND e._arrived_at <=> t._arrived_at "
-            "AND (t._id = e._id OR startswith(t._id, concat(e._id, '/'))))"
+        # Of joined records it is `A+B` (etl/queries/stateful.py); each explode adds an ordinal after a slash.
+        begins = (
+            "(startswith(concat(t._id, '/'), concat(e._id, '/')) OR startswith(t._id, concat(e._id, '+')))"
         )
+        if ends is not None and ends[0] is not None:
+            yield (
+                f"t._arrived_at BETWEEN timestamp_micros({ends[0]}) AND timestamp_micros({ends[1]}) AND EXISTS "  # noqa: S608 - numbers and a name of ours
+                f"(SELECT 1 FROM {_VIEW} e WHERE e._source <=> t._source AND e._arrived_at <=> t._arrived_at AND {begins})"
+            )
+        for number, landing in enumerate(dict.fromkeys(self.joined)):
+            view = f"{_VIEW}_{number}"
+            _erased_or_matching_records(spark, condition, [landing]).createOrReplaceTempView(view)
+            # A joined row has the times of its first record.
+            yield (
+                f"EXISTS (SELECT 1 FROM {view} e WHERE contains(concat(t._id, '/'), concat('+', e._id, '/')) "  # noqa: S608 - a name of ours
+                f"OR (t._source <=> '{landing.database}.{landing.name}' AND {begins}))"
+            )
+
+
+def _erased_or_matching_records(
+    spark: SparkSession, condition: ErasureCondition, landings: Iterable[Table]
+) -> DataFrame:
+    frames = (
+        spark.table(str(landing)).where(which).select("_id", "_source", "_arrived_at")
+        for landing in dict.fromkeys(landings)
+        for which in (f"_stage <=> '{ERASED}'", condition.sql)
+    )
+    return reduce(DataFrame.unionByName, frames)
 
 
 def _set_isolation_properties(spark: SparkSession, table: Table) -> None:
@@ -227,19 +244,28 @@ def targets_left_out_and_problems(
             for landing, checkpoint in target.sources
             if not condition.missing_columns(spark.table(str(landing)).schema)
         )
-        if lacking and not (sources and has_record_identity(schema)):
+        identities = bool(sources) and not target.keyed and has_record_identity(schema)
+        if lacking and not identities:
             left_out.append(
                 f"{target.table} has no column {', '.join(lacking)}, and no identity of its records"
             )
             continue
         if (
             target.kind == "refused"
-            and not sources
+            and not identities
             and condition.byte_search_sql("_bytes", words=True) is None
         ):
             left_out.append(f"{target.table}: no value of the condition can be looked for in its rows")
             continue
-        result.append(replace(target, sources=sources, by_columns=not lacking))
+        joined = tuple(landing for landing, _ in sources if landing in target.joined)
+        for landing in joined if identities else ():
+            alone = f"_source <=> '{landing.database}.{landing.name}'"
+            if not spark.table(str(target.table)).where(f"NOT contains(_id, '+') AND NOT {alone}").isEmpty():
+                left_out.append(
+                    f"{target.table} has rows without the identity of a record of {landing}: it had no match, or the "
+                    "transform drops _joined_id; rows of the second kind with a record of the person are not found"
+                )
+        result.append(replace(target, sources=sources, joined=joined, by_columns=not lacking))
     if job.upkeep is None and result:
         left_out.append(
             "old snapshots and their files: storage.upkeep is null, so your catalog's service expires them"
@@ -259,16 +285,18 @@ def _erasure_targets_of_job(job: JobSettings) -> tuple[ErasureTarget, ...]:
     targets: dict[str, ErasureTarget] = {}
 
     def add_target(
-        name: str, kind: Kind, query: str, sources: tuple[str, ...] = (), *, words: bool = True
+        name: str, kind: Kind, query: str, derived: DeriveSettings | None = None, *, words: bool = True
     ) -> None:
         checkpoint = f"{job.checkpoints}/{query}"
         before = targets.get(name)
-        pairs = tuple((Table.from_name(job.catalog, source), checkpoint) for source in sources)
+        landings = [Table.from_name(job.catalog, each) for each in derived.landing_tables] if derived else []
         targets[name] = ErasureTarget(
             Table.from_name(job.catalog, name),
             kind,
             (*(before.writers if before else ()), checkpoint),
-            (*(before.sources if before else ()), *pairs),
+            (*(before.sources if before else ()), *((landing, checkpoint) for landing in landings)),
+            (*(before.joined if before else ()), *landings[1:]),
+            bool(derived and derived.key) and (before is None or before.keyed),
             readers_by_table.get(name, ()),
             name in readers_by_table,
             words=words and (before is None or before.words),
@@ -277,9 +305,9 @@ def _erasure_targets_of_job(job: JobSettings) -> tuple[ErasureTarget, ...]:
     for query in job.queries:
         if isinstance(query, DeriveSettings):
             if query.sink.lake_table is not None:
-                add_target(query.sink.lake_table, "rows", query.name, query.landing_tables)
+                add_target(query.sink.lake_table, "rows", query.name, query)
             if query.dead_letters is not None:
-                add_target(query.dead_letters, "refused", query.name, query.landing_tables)
+                add_target(query.dead_letters, "refused", query.name, query)
             continue
         text = all(route.format.is_payload_one_text_line for route in query.routes)
         landing = query.table if isinstance(query, LandSettings) else query.dead_letters

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from ..commits.duplicate_look_up_bounds import whole_table_look_up
+from ..formats.decoding.decoder_output_and_checks import all_leaves_condition, contains_type
 from ..formats.decoding.decoder_per_topic import rows_of_route
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record.batch_accounts import ReplayAccounts
 from ..record.envelope import CARRIED
-from ..record.tables import Table, with_all_fields_nullable
+from ..record.tables import Table
 from ..sinks.base import JSON_OPTIONS, LETTER, STAGE, Sink
 from ..sinks.iceberg import IcebergSink
 from .replay_dead_letters import (
@@ -159,12 +160,15 @@ class RefusedRowReplayer(LetterReplay):
         shape = StructType([*self.schema.fields, StructField(_CORRUPT, StringType())])
         options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": _CORRUPT}
         text = F.coalesce("_corrected", "_bytes").cast("string")
-        read = still.withColumn("_row", F.from_json(text, with_all_fields_nullable(shape), options))
-        broken = F.col("_row").isNull() | F.col(f"_row.{_CORRUPT}").isNotNull()
+        read = still.withColumn("_row", F.from_json(text, _type_parsed_from_json(shape), options))
+        row = F.col("_row")
+        broken = row.isNull() | row[_CORRUPT].isNotNull()
+        keys = all_leaves_condition(self.schema, row, _keys_castable_condition)
+        broken = broken if keys is None else broken | ~keys
         own: dict[str, Column] = {"_id": F.col("_root"), "_written_at": F.current_timestamp()}
         own |= {name: F.col(name) for name in CARRIED[1:]}
         fields = [
-            own.get(f.name, F.col("_row").getField(f.name)).cast(f.dataType).alias(f.name)
+            own.get(f.name, _value_with_cast_keys(f.dataType, row[f.name])).cast(f.dataType).alias(f.name)
             for f in self.schema.fields
         ]
         why = F.lit("millrace: no row of this sink's columns, in JSON").alias(_ERROR)
@@ -201,3 +205,47 @@ class RefusedRowReplayer(LetterReplay):
 def _corrected_bytes_condition() -> Column:
     """Return a condition: a letter was corrected, with other bytes."""
     return F.col("_corrected").isNotNull() & ~F.col("_corrected").eqNullSafe(F.col("_bytes"))
+
+
+def _type_parsed_from_json(kind: StructType) -> StructType:
+    """Return a row's type with texts as the keys of maps, because Spark parses no others, and with every field nullable."""
+
+    def parsed(kind: DataType) -> DataType:
+        if isinstance(kind, ArrayType):
+            return ArrayType(parsed(kind.elementType))
+        if isinstance(kind, MapType):
+            return MapType(StringType(), parsed(kind.valueType))
+        return _type_parsed_from_json(kind) if isinstance(kind, StructType) else kind
+
+    return StructType([StructField(f.name, parsed(f.dataType)) for f in kind.fields])
+
+
+def _has_cast_keys(kind: DataType) -> bool:
+    return isinstance(kind, MapType) and not isinstance(kind.keyType, StringType)
+
+
+def _keys_castable_condition(kind: DataType, value: Column) -> Column | None:
+    """Return a condition: the names of a parsed map are keys of its type, all different."""
+    if not isinstance(kind, MapType) or not _has_cast_keys(kind):
+        return None
+    keys = F.transform(F.map_keys(value), lambda name: name.cast(kind.keyType))
+    return F.forall(keys, lambda key: key.isNotNull()) & (F.size(F.array_distinct(keys)) == F.size(keys))
+
+
+def _value_with_cast_keys(kind: DataType, value: Column) -> Column:
+    """Return a value of :func:`_type_parsed_from_json` whose maps have keys of their own type."""
+    if not contains_type(kind, _has_cast_keys):
+        return value
+    if isinstance(kind, ArrayType):
+        return F.transform(value, lambda one: _value_with_cast_keys(kind.elementType, one))
+    if isinstance(kind, MapType):
+
+        def entry(one: Column) -> Column:
+            return F.struct(
+                one["key"].cast(kind.keyType), _value_with_cast_keys(kind.valueType, one["value"])
+            )
+
+        return F.map_from_entries(F.transform(F.map_entries(value), entry))
+    assert isinstance(kind, StructType), kind
+    parts = (_value_with_cast_keys(f.dataType, value[f.name]).alias(f.name) for f in kind.fields)
+    return F.when(value.isNotNull(), F.struct(*parts))

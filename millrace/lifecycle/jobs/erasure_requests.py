@@ -159,7 +159,8 @@ def places_not_erased(environment: Environment, names: Names, where: str) -> Ite
             if isinstance(each, DeriveQuery):
                 if each.state is not None:
                     yield (
-                        f"{job}/{query} keeps state in its checkpoint until its watermark has passed; a new one: "
+                        f"{job}/{query} keeps state in its checkpoint until its watermark has passed, and may write rows of it until then: "
+                        "erase again afterwards, or begin with a new one: "
                         f"`millrace checkpoint reset {job} {query}`"
                     )
             elif isinstance(each, DirectQuery | DirectRouteQuery):

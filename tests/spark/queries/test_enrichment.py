@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from millrace.etl.launch.settings import EnrichmentSettings
 from millrace.etl.queries.enrich import ReferenceTable
@@ -19,13 +20,17 @@ from tests.spark.source_batches import frame, good, kafka_rows
 
 
 def insert(spark: SparkSession, table: Table, *rows: tuple[str | None, str, int]) -> None:
-    spark.createDataFrame(rows, "code STRING, title STRING, seats INT").writeTo(str(table)).append()
+    spark.createDataFrame(rows, "code STRING, title STRING, seats INT").withColumn(
+        "more", F.lit(None).cast("array<map<string,int>>")
+    ).writeTo(str(table)).append()
 
 
 @pytest.fixture
 def airlines(spark: SparkSession, table: Names) -> Iterator[Table]:
     name = table("airlines")
-    spark.sql(f"CREATE TABLE {name} (code STRING, title STRING, seats INT) USING iceberg")
+    spark.sql(
+        f"CREATE TABLE {name} (code STRING, title STRING, seats INT, more ARRAY<MAP<STRING, INT>>) USING iceberg"
+    )
     insert(spark, name, ("AA", "American", 100), ("UA", "United", 200), (None, "None", 1))
     yield name
     spark.sql(f"DROP TABLE {name}")
@@ -124,6 +129,7 @@ def test_a_reference_table_is_read_again_on_its_interval_only(spark: SparkSessio
         (replace(ENRICHMENT, columns={"airline": "nope"}), "has no column nope"),
         (replace(ENRICHMENT, on={"missing": "code"}), "the stream has no column missing"),
         (replace(ENRICHMENT, columns={"n": "title"}), "the stream already has n"),
+        (replace(ENRICHMENT, columns={"a": "title", "b": "more"}), r"airlines_\d+: more has a MAP"),
     ],
 )
 def test_a_wrong_enrichment_is_refused(
@@ -137,6 +143,28 @@ def test_a_wrong_enrichment_is_refused(
 
     with pytest.raises(StartError, match=message):
         start()
+
+
+def test_columns_that_change_after_the_tables_last_commit(spark: SparkSession, airlines: Table) -> None:
+    """A snapshot has the columns of its time: a new name is known from the next commit on, and an old one until then."""
+    reference = ReferenceTable(replace(ENRICHMENT, refresh_seconds=0), airlines, lambda *_: None)
+    renamed = replace(reference, settings=replace(ENRICHMENT, columns={"airline": "name"}))
+
+    def names(of: ReferenceTable) -> list[str | None]:
+        of.refuse_missing_columns(spark)
+        joined = of.with_joined_columns(stream_of(spark), of.current_rows(stream_of(spark)))
+        return [r["airline"] for r in joined.orderBy("n").collect()]
+
+    spark.sql(f"ALTER TABLE {airlines} RENAME COLUMN title TO name")
+    assert names(reference) == ["American", "United", None, None]
+    with pytest.raises(
+        StartError, match=r"no column name; name is newer than its last commit: write to it once"
+    ):
+        names(renamed)
+    spark.sql(f"DELETE FROM {airlines} WHERE code = 'UA'")  # noqa: S608 - ours
+    assert names(renamed) == ["American", None, None, None]
+    with pytest.raises(StartError, match=r"airlines_\d+ has no column title$"):
+        reference.current_rows(stream_of(spark))
 
 
 def test_enriched_and_transformed(spark: SparkSession, table: Names, tmp_path: Path, airlines: Table) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import one_off_commands
+from millrace.etl.repair.replay_refused_rows import RefusedRowReplayer
 from millrace.etl.sinks.base import dead_letters_of_refused_rows
 from millrace.etl.sinks.refused_rows_dead_letters import DeadLetterTable
 from tests.faults import small_job_documents
@@ -192,3 +195,33 @@ def test_rows_that_no_record_identifies_are_letters_once_however_often_their_bat
         rows = rows.withColumn("_written_at", F.expr(f"TIMESTAMP'2026-01-01 0{hour}:00:00'"))
         letters.refused_row_handler(place(0))(dead_letters_of_refused_rows(rows, F.lit("refused")))
     assert spark.table(str(letters.table)).count() == 4
+
+
+def test_maps_of_a_letter_have_keys_of_their_type(spark: SparkSession, table: Names) -> None:
+    """JSON has no other names than texts. A name that is no key of its map makes an unreadable letter, not an error of all."""
+    shape = (
+        "_id STRING, _source STRING, n MAP<INT, STRING>, d MAP<DECIMAL(4, 2), ARRAY<STRUCT<b: MAP<BOOLEAN, BIGINT>>>>, "
+        "s STRUCT<l: MAP<BIGINT, MAP<STRING, DOUBLE>>, t: TIMESTAMP>, f MAP<DOUBLE, INT>"
+    )
+    at = datetime(2026, 1, 1, 0, 0, 0, 123456, tzinfo=UTC)
+    held = [
+        ("a", "x", {1: "one", -2: None}, {Decimal("1.50"): [{"b": {True: 1, False: None}}, None]}, ({2**40: {"": 0.1}}, at), {1e-7: 1, float("inf"): 2}),
+        ("b", "x", {}, {}, (None, None), {}),
+        ("c", "x", None, None, None, None),
+    ]  # fmt: skip
+    rows = spark.createDataFrame(held, shape)
+    letters = dead_letters_of_refused_rows(rows, F.lit("refused")).withColumn("_root", F.col("_id"))
+    wrong = ['{"n": {"one": ""}}', '{"n": {"1": "", "01": ""}}', '{"d": {"7": [{"b": {"no way": 1}}]}}', "[]"]
+    wrong += ['{"n": {"3000000000": ""}}', '{"s": {"l": {"": {}}}}']
+    fixed = spark.createDataFrame(
+        [(str(i), "x", bytearray(each.encode())) for i, each in enumerate(wrong)],
+        "_root STRING, _source STRING, _corrected BINARY",
+    )
+    replayer: Any = RefusedRowReplayer.__new__(RefusedRowReplayer)
+    object.__setattr__(replayer, "schema", rows.schema)
+    given = letters.unionByName(fixed, allowMissingColumns=True)
+    read, unreadable = replayer._rows_and_unreadable_letters(given)
+    assert read.schema.simpleString() == rows.schema.simpleString()
+    want = {(r["_id"], str(r)) for r in rows.collect()}
+    assert {(r["_id"], str(r)) for r in read.collect()} == want
+    assert sorted(r["_root"] for r in unreadable.collect()) == [str(i) for i in range(len(wrong))]
