@@ -69,7 +69,7 @@ class ProgramQuery(NamedTuple):
         )
 
 
-PRINTS = frozenset({"console", "memory", "noop"})
+_PRINTS = frozenset({"console", "memory", "noop"})
 """Sinks that keep nothing."""
 
 _TABLES = frozenset(
@@ -97,6 +97,11 @@ def sink_format(query: Query) -> str:
     return named or ("table" if FORMAT not in query.options and "table" in query.options else "")
 
 
+def keeps_rows(query: Query) -> bool:
+    """Return whether a query keeps its rows; others only print them."""
+    return SINK in query.options or sink_format(query) not in _PRINTS
+
+
 def queries_to_derive(
     queries: Sequence[Query], streams: Sequence[Sequence[ProgramSource]], program: str
 ) -> tuple[ProgramQuery, ...]:
@@ -107,7 +112,7 @@ def queries_to_derive(
     remaining = [
         (each, tuple(n for n, one in enumerate(streams) if not each.sources or set(one) & set(each.sources)))
         for each in queries
-        if SINK in each.options or sink_format(each) not in PRINTS
+        if keeps_rows(each)
     ]
     several = {n for n, times in Counter(reads for _, reads in remaining).items() if times > 1}
     lines = lines_without_secrets(program) if remaining else []

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from millrace.advisor.existing.import_transform_stubs import (
-    PRINTS,
     ProgramQuery,
+    keeps_rows,
     queries_to_derive,
     sink_format,
 )
@@ -221,9 +221,8 @@ class _StreamChoice:
                 "a topic among jobs"
             )
         sources = {each.source for each in chosen}
-        trigger = shortest_trigger(
-            [each for each in self.program.queries if not each.sources or sources & set(each.sources)]
-        )
+        queries = [each for each in self.program.queries if not each.sources or sources & set(each.sources)]
+        trigger = shortest_trigger([each for each in queries if keeps_rows(each)] or queries)
         self.notes += trigger.notes
         settings = ImportedStreamSettings(
             kind,
@@ -261,11 +260,11 @@ class _StreamChoice:
                 "first of them: `state.join` adds another, routes of one land query put several into one table"
             )
         left = [each for each in queries if all(each is not one.query for one in derived)]
-        printing = dict.fromkeys(str(each.line) for each in left if sink_format(each) in PRINTS)
+        printing = dict.fromkeys(str(each.line) for each in left if not keeps_rows(each))
         if printing:
             self.notes.append(f"line {', '.join(printing)}: what it prints, and keeps nowhere, is left out")
         landing = dict.fromkeys(
-            f"{each.line}: {sink_format(each)}" for each in left if sink_format(each) not in {"", *PRINTS}
+            f"{each.line}: {sink_format(each)}" for each in left if keeps_rows(each) and sink_format(each)
         )
         if landing:
             self.notes.append(

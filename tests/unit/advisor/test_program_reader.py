@@ -297,6 +297,69 @@ def test_several_queries_on_one_stream_are_told_with_their_triggers() -> None:
     )
 
 
+ONCE = "with its trigger availablenow a run ends when it has read what was there"
+AT_ONCE = f"without a trigger a batch follows the other at once: {INSTEAD}"
+DERIVED = "what writes it (lines 3, 4) is a derive query of a transform to be finished, and an Iceberg table until you name its sink"
+PRINTED = "line 4: what it prints, and keeps nowhere, is left out"
+
+
+@pytest.mark.parametrize(
+    ("writers", "seconds", "ends", "notes"),
+    [
+        (["trigger(processingTime='1 hour').format('delta')"], 3600.0, False, []),
+        (["format('delta')", "trigger(processingTime='1 hour').format('console')"], None, False, [PRINTED]),
+        (["format('delta')", "trigger(once=True).format('console')"], None, False, [PRINTED]),
+        (["trigger(availableNow=True)", "trigger(processingTime='1 hour').format('memory')"], None, True,
+         [PRINTED, f"line 3: {ONCE}"]),
+        (["trigger(processingTime='1 hour').format('console')"], 3600.0, False, ["line 3: what it prints"]),
+        (["", "trigger(processingTime='1 hour')"], None, False,
+         [DERIVED, "its triggers are none (line 3), 1 hour (line 4): the shortest is taken", f"line 3: {AT_ONCE}"]),
+        (["", "trigger(once=True)"], None, False,
+         [DERIVED, "its triggers are none (line 3), once (line 4): the shortest is taken", f"line 3: {AT_ONCE}"]),
+        (["trigger(once=True)", "trigger(availableNow=True)"], None, True,
+         [DERIVED, "its triggers are once (line 3), availablenow (line 4): the shortest", "line 3: with", f"line 4: {ONCE}"]),
+        (["trigger(availableNow=several())"], None, False, [f"line 3: its trigger is several(): {INSTEAD}"]),
+        (["trigger(processingTime=several() or '20 seconds')"], 20.0, False,
+         ["its triggers are several() (line 3), 20 seconds (line 3): the shortest is taken"]),
+        (["trigger(realTime='5 minutes')"], None, False, ["line 3: with its trigger realtime it runs without micro"]),
+        (["trigger(once=True).trigger(processingTime='5 seconds')"], 5.0, False, []),
+    ],
+)  # fmt: skip
+def test_the_trigger_is_the_shortest_of_the_queries_that_keep_rows(
+    writers: list[str], seconds: float | None, ends: bool, notes: list[str]
+) -> None:
+    read = f"\ndf = {KAFKA}.option('subscribe', 'orders').load()\n"
+    said = settings_of_program(
+        read + "\n".join(f"df.writeStream{each and '.'}{each}.start()" for each in writers)
+    )
+    assert (said.trigger, said.ends) == (seconds, ends)
+    told = [each for each in said.notes if ": delta: " not in each]
+    assert len(told) == len(notes), said.notes
+    assert all(each.startswith(start) for each, start in zip(told, notes, strict=True)), said.notes
+
+
+@pytest.mark.parametrize(
+    ("branches", "seconds", "notes"),
+    [
+        (("availableNow=True", "processingTime='5 seconds'"), 5.0,
+         ["its triggers are availablenow (line 4), 5 seconds (line 6): the shortest is taken"]),
+        (("processingTime='1 hour'", None), None,
+         ["its triggers are 1 hour (line 4), none (line 7): the shortest is taken", f"line 7: {AT_ONCE}"]),
+        (("availableNow=True", "once=True"), None,
+         ["its triggers are availablenow (line 4), once (line 6): the shortest is taken", f"line 4: {ONCE}", "line 6: with"]),
+    ],
+)  # fmt: skip
+def test_a_trigger_of_a_branch_is_one_of_several(
+    branches: tuple[str, str | None], seconds: float | None, notes: list[str]
+) -> None:
+    one, other = (f"w = w.trigger({each})" if each else "pass" for each in branches)
+    text = f"df = {KAFKA}.option('subscribe', 'orders').load()\nw = df.writeStream\nif mode():\n  {one}\nelse:\n  {other}\nw.start()"
+    said = settings_of_program(text)
+    assert (said.trigger, said.ends) == (seconds, "once" in str(branches))
+    assert len(said.notes) == len(notes), said.notes
+    assert all(each.startswith(start) for each, start in zip(said.notes, notes, strict=True)), said.notes
+
+
 @pytest.mark.parametrize(
     ("writer", "name", "note"),
     [
