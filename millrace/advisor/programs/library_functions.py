@@ -207,11 +207,11 @@ ROW_BY_ROW_METHODS = frozenset(
 """Methods of DataFrames that give a row for each row, unless a column that they are given reshapes."""
 
 _RESHAPING = (
-    "explode|explode_outer|posexplode|posexplode_outer|inline|inline_outer|stack|window|"
-    "any_value|approx_count_distinct|avg|bool_and|bool_or|collect_list|collect_set|corr|count|count_distinct|count_if|countDistinct|"
-    "covar_pop|covar_samp|every|first|first_value|kurtosis|last|last_value|listagg|max|max_by|mean|median|min|min_by|mode|percentile|"
-    "percentile_approx|product|skewness|some|std|stddev|stddev_pop|stddev_samp|string_agg|sum|sum_distinct|sumDistinct|var_pop|"
-    "var_samp|variance"
+    r"\w*explode(_outer)?|inline(_outer)?|stack|window|"
+    r"(try_)?(avg|sum)|\w+_agg(_\w+)?|regr_\w+|grouping(_id)?|histogram_numeric|(approx_)?percentile(_approx|_cont|_disc)?|approx_count_distinct|"
+    r"any|every|some|bit_(and|or|xor)|bool_(and|or)|(any|first|last)_value|first|last|collect_(list|set)|corr|covar_(pop|samp)|kurtosis|"
+    r"count(_distinct|Distinct|_if|_min_sketch)?|sum(_distinct|Distinct)|approx_top_k(_accumulate|_combine)?|listagg(_distinct)?|measure|"
+    r"(max|min)(_by)?|mean|median|mode|product|skewness|std(dev)?(_pop|_samp)?|var(_pop|_samp)|variance"
 )
 """Functions of Spark that make several rows of one, or one of several."""
 

@@ -429,6 +429,20 @@ RESHAPED = {
     "columns that are not known": "select(*columns())",
     "a method": "flatMap(lambda row: row.items)",
     "a function of the program": "transform(lambda d: d.select(explode('items')))",
+    "an aggregate of later versions": "select(F.try_sum('n'), F.try_avg('n'))",
+    "an aggregate of another name": "select(F.array_agg('n'))",
+    "an aggregate of bits": "selectExpr('bit_or(n)')",
+    "a histogram": "select(F.histogram_numeric('n', F.lit(3)))",
+    "a generator of variants": "selectExpr('variant_explode(v)')",
+    "rows by a column": "select('a')[df['a'] > 1]",
+    "rows by two columns": "select('a')[(df['a'] > 1) & (df.b == 2)]",
+    "rows by a function": "select('a')[F.col('a') > 1]",
+    "rows by a column's method": "select('a')[df.a.isNotNull()]",
+    "rows by a condition of a name": "select('a')[condition]",
+    "a generator among chosen columns": "select('a')[['a', explode('items')]]",
+    "rows without nulls": "na.drop()",
+    "rows with another value for nulls": "na.fill(0)",
+    "rows with another value": "na.replace({'a': 'b'})",
 }
 PLAIN_COLUMNS = {
     "columns": f"select({PARSED}).select('o.*').withColumn('day', F.to_date('at')).withColumnRenamed('a', 'count')",
@@ -436,6 +450,9 @@ PLAIN_COLUMNS = {
     "the frame's columns": "select([F.lower(c) for c in df.columns])",
     "a tuple of JSON": "select(F.json_tuple('value', 'a', 'b'))",
     "texts": "selectExpr('CAST(value AS STRING)', 'upper(inline) AS b')",
+    "chosen columns": "select('a', 'b')[['a', 'b']]",
+    "columns of the frame": "select(df['a'], df.b, df[0], df.c.cast('string'), df['d'].alias('e'))",
+    "a column of the frame in a function": "withColumn('a', F.upper(df['a']) + df.b.substr(0, 3))",
 }
 
 
@@ -445,8 +462,8 @@ PLAIN_COLUMNS = {
 def test_a_query_that_makes_other_rows_is_not_replaced_by_the_landing_table(shape: str, shaped: bool) -> None:
     text = (
         "from shop.helpers import columns, sql\nfrom pyspark.sql import functions as F\nfrom pyspark.sql.functions import *\n"
-        f"item = explode('items')\ndf = {KAFKA}.option('subscribe', 'orders').load()\n"
+        f"item = explode('items')\ncondition = F.col('a') > 1\ndf = {KAFKA}.option('subscribe', 'orders').load()\n"
         f"df.{ {**RESHAPED, **PLAIN_COLUMNS}[shape] }.writeStream.format('delta').start()"
     )  # fmt: skip
     said = settings_of_program(text)
-    assert [each.name for each in said.written] == ["delta_6"] * shaped
+    assert [each.name for each in said.written] == ["delta_7"] * shaped
