@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -16,6 +17,9 @@ from millrace.advisor.programs.possible_values import (
     LibraryName,
     ListValue,
     MutableObject,
+    NameScope,
+    ProgramFunction,
+    ProgramInstance,
     Unknown,
     Values,
     contents_of,
@@ -74,12 +78,35 @@ def structure_of_values(values: Values, age: int, depth: int = 0) -> frozenset[A
     for value, _ in values if depth < _DEEPEST_STRUCTURE else ():
         if isinstance(value, MutableObject) and value.root.age > age:
             keys.add(structure_of_values(value.contents, age, depth + 1))
+        elif isinstance(value, ProgramInstance) and value.scope.age > age:
+            keys.add((value.of.node, _structure_of_names(value.scope.values, age, depth)))
+        elif isinstance(value, ProgramFunction):
+            held, outer = _names_in_function(value, age)
+            owner = structure_of_values(known_value(value.owner, 0), age, depth)
+            keys.add((value.node, outer, owner, _structure_of_names(held, age, depth)))
         elif isinstance(value, ListValue | DictValue):
             items = tuple(structure_of_values(inner, age, depth + 1) for inner in values_inside(value))
             keys.add((items, value.kind if isinstance(value, ListValue) else (*value.values, value.more)))
         else:
             keys.add((type(value), value))
     return frozenset(keys)
+
+
+def _structure_of_names(values: Mapping[str, Values], age: int, depth: int) -> frozenset[Any]:
+    return frozenset((name, structure_of_values(held, age, depth + 2)) for name, held in values.items())
+
+
+def _names_in_function(function: ProgramFunction, age: int) -> tuple[dict[str, Values], NameScope | None]:
+    """Return what a function uses of scopes of a later age, and its defaults, and the scope around these."""
+    held = dict(function.defaults)
+    for each in ast.walk(function.node):
+        place = function.scope.scope_of(each.id) if isinstance(each, ast.Name) else None
+        if isinstance(each, ast.Name) and place is not None and place.age > age:
+            held[each.id] = place.values[each.id]
+    outer: NameScope | None = function.scope
+    while outer is not None and outer.age > age:
+        outer = outer.above
+    return held, outer
 
 
 def single_or_raise(values: Values) -> Any:
