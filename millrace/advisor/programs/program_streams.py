@@ -208,9 +208,9 @@ class _StreamInterpreter(Interpreter):
         sinks = options.values.get(SINK, ())
         if SINK in given:  # another round or attempt makes the same function anew
             given[SINK] = known_value(structure_of_values(sinks, self.module.age), line)
-        functions = filter(None, (self._function_of_sink(each.value) for each in sinks))
+        functions = [self._function_of_sink(each.value) for each in sinks]
         read = tuple(sources[number] for number in sorted(frame.sources))
-        made = Query(line, read, given, next(functions, None), frame.shaped)
+        made = Query(line, read, given, next(filter(None, functions), None), frame.shaped)
         if made not in self._queries:
             self._queries.append(made)
         self._doubtful |= frame.doubtful
@@ -219,7 +219,7 @@ class _StreamInterpreter(Interpreter):
         """Return the function that a sink is; of an object the one that a call of it runs, of a lambda the one that it calls."""
         if isinstance(value, ProgramInstance):
             value = next((each.value for each in find_member(value.of, "__call__") or ()), None)
-        node = value.node if isinstance(value, ProgramFunction) else None
+        node: FunctionNode | None = value.node if isinstance(value, ProgramFunction) else None
         if isinstance(node, ast.Lambda) and isinstance(node.body, ast.Call):
             rows = {each.arg: unknown_value("rows", node.lineno) for each in node.args.args}
             called = self.evaluate_expression(node.body.func, NameScope(rows, value.scope))

@@ -262,6 +262,34 @@ def test_the_streams_that_an_answer_leaves_out_are_named_and_another_one_is_refu
         settings_of_program(text, RUN, StreamAnswers(topic="sales"))
 
 
+def test_a_topic_of_two_clusters_is_two_streams() -> None:
+    text = "".join(
+        f"a = {KAFKA.replace('b-1', broker)}.option('subscribe', 'orders').load()\n"
+        f"a.writeStream.foreachBatch(lambda rows, n: rows.write.save('{broker}')).start()\n"
+        for broker in ("b-1", "c-1", "b-1")
+    )
+    both = imported(settings_of_program(text))
+    assert {key: each["bootstrap_servers"] for key, each in both["kafka"].items()} == {
+        "theirs": "b-1:9092",
+        "theirs-2": "c-1:9092",
+    }
+    assert [(each["topic"], each["cluster"]) for each in both["streams"].values()] == [
+        ("orders", "theirs"),
+        ("orders", "theirs-2"),
+    ]
+    [job] = both["jobs"].values()
+    derived = [each["source"] for each in job["queries"].values() if each["kind"] == "derive"]
+    assert derived == ["orders_landed", "orders_2_landed", "orders_landed"]
+    for topic in (None, "orders"):
+        one = settings_of_program(text, NO_ARGUMENTS, StreamAnswers(topic=topic, brokers="c-1:9092"))
+        assert (one.name, one.also, [each.line for each in one.written]) == ("orders", (), [4])
+        left = "it reads other streams too, which are not in this file: line 1: orders, or line 5: orders"
+        assert left in one.notes
+        other = settings_of_program(text, NO_ARGUMENTS, StreamAnswers(topic=topic, brokers="d-1:9092"))
+        assert (other.name, other.also, len(other.written)) == ("orders", (), 3)
+        assert "it reads from several clusters, and this file from d-1:9092 alone" in other.notes
+
+
 @pytest.mark.parametrize("trigger", ["once", "availableNow"])
 def test_a_run_that_ends_is_not_taken_for_one_that_goes_on(trigger: str) -> None:
     said = settings_of_program(
