@@ -208,9 +208,9 @@ class _StreamInterpreter(Interpreter):
         sinks = options.values.get(SINK, ())
         if SINK in given:  # another round or attempt makes the same function anew
             given[SINK] = known_value(structure_of_values(sinks, self.module.age), line)
-        functions = [self._function_of_sink(each.value) for each in sinks]
+        functions = [one for each in sinks if (one := self._function_of_sink(each.value)) is not None]
         read = tuple(sources[number] for number in sorted(frame.sources))
-        made = Query(line, read, given, next(filter(None, functions), None), frame.shaped)
+        made = Query(line, read, given, functions[0] if functions else None, frame.shaped)
         if made not in self._queries:
             self._queries.append(made)
         self._doubtful |= frame.doubtful

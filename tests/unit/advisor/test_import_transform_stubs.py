@@ -164,6 +164,20 @@ HELD = {
     "a default": 'def save(rows, password="swordfish"):\n  pass',
     "a with": 'with open(password="swordfish") as c:\n  pass',
     "bytes": 'token = b"swordfish"',
+    "a user of a command": 'subprocess.run("curl -u bob:swordfish http://h", shell=True)',
+    "a user of a command in parts": 'subprocess.run(["curl", "-u", "bob:swordfish", "http://h"])',
+    "a URL in an f-string": "x = create_engine(f\"postgresql://bob:{'swordfish'}@h/db\")",
+    "a URL with a value in it": 'x = f"amqp://bob:swordfish@{host}/x"',
+    "a client with a pair": 'es = Elasticsearch(["h"], ("bob", "swordfish"))',
+    "a client by places": 'r = redis.Redis(host, 6379, 0, "swordfish")',
+    "a client with a user": 'c = InfluxDBClient(host, 8086, user, "swordfish", "db")',
+    "a class of its own": 'ftp = FTP(host, user, "swordfish")',
+    "a client of a function": 'c = boto3.client("s3", None, None, True, None, None, "bob", "swordfish")',
+    "a session": 'c = boto3.Session("bob", "swordfish")',
+    "a provider": 'c = PlainTextAuthProvider("bob", "swordfish")',
+    "a name that may be a secret's": 'api = "swordfish"',
+    "a key": 'key = "swordfish"\nf(key)',
+    "a salt": 'salt: bytes = b"swordfish"',
     "a comment": "x = 1  # the password is swordfish",
     "commented code": '# x.option(\n#   "password",\n#   "swordfish")\nx = 1',
     "a docstring": '"""Log in.\n\nThe password is\nswordfish\n"""',
@@ -202,6 +216,12 @@ def test_what_holds_no_secret_is_quoted() -> None:
         '        trips.write.format("iceberg").mode("append").save(f"glue.db.{kind}_v2")\n'
         "    url = 'jdbc:postgresql://h/db'\n"
         "    trips.write.jdbc(url, 'trips')\n"
+        "    boto3.client('dynamodb').put_item(TableName='trips')\n"
+        "    schema = StructType([StructField('id', LongType()), StructField('at', TimestampType())])\n"
+        "    url = f'http://{host}:{port}/x', f'http://h:8080/{path}', 's3://b/k:v'\n"
+        "    for key, value in table.items():\n"
+        "        pass\n"
+        "    keyed = trips.withColumn('key', F.concat_ws('-', 'a', 'b')).orderBy('key')\n"
     )
     assert lines_without_secrets(text) == text.split("\n")
 
