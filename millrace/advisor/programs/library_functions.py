@@ -254,7 +254,7 @@ def glue_resolved_options(launch: LaunchArguments, asked: Iterable[str]) -> Dict
 
 def missing_argument_value(name: str) -> Values:
     """Return the value of an argument that the job does not have."""
-    return unknown_value(f"the argument --{name}, which the job does not have", 0)
+    return known_value(Unknown(f"the argument --{name}, which the job does not have", unset=True), 0)
 
 
 class _RaisingArgumentParser(argparse.ArgumentParser):
@@ -311,5 +311,5 @@ def environment_variable(environment: Values, name: Values, default: Values | No
         wanted = to_python_value(single_or_raise(name))
     except NoPythonValueError:
         return unknown_value("an environment variable", line)
-    missing = default or unknown_value(f"the environment variable {wanted}", line)
+    missing = default or known_value(Unknown(f"the environment variable {wanted}", unset=True), line)
     return as_dictionary(environment).value_of_key(wanted, missing)

@@ -134,6 +134,10 @@ FOUND = {
     "a table of files beside it": f"static = glue.create_data_frame.from_catalog(database='db', table_name='files')\n{KAFKA}.option('subscribe', 'orders')"
     ".load().join(static, 'id').writeStream.trigger(processingTime='10 seconds').start()",
     "a loop that ends early": f"for t in ['orders', 'payments']:\n  name = t\n  break\n{KAFKA}.option('subscribe', name){WRITE}",
+    "a default behind a variable that is not set": "import os\nname = os.environ.get('NAME') or os.getenv('TOPIC') or 'orders'\n"
+    f"every = os.getenv('EVERY') or '10 seconds'\n{KAFKA}.option('subscribe', name).load().writeStream.trigger(processingTime=every).start()",
+    "a default behind an argument that is not given": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--name')\n"
+    f"a, _ = p.parse_known_args()\n{KAFKA}.option('subscribe', a.name or 'orders'){WRITE}",
     "a key that is there": "args = getResolvedOptions(sys.argv, ['topic', 'nowhere'])\n"
     f"name = args['topic'] if 'topic' in args else 'payments'\n{KAFKA}.option('subscribe', name){WRITE}",
     "a program that ends with its main function": f"import sys\ndef main():\n  {KAFKA}.option('subscribe', 'orders'){WRITE}\n  return 0\nif __name__ == '__main__':\n  sys.exit(main())",
@@ -260,6 +264,14 @@ def test_the_streams_that_an_answer_leaves_out_are_named_and_another_one_is_refu
         match="--topic is sales; allowed: a stream that the program reads, one of line 1: orders, or line 2",
     ):
         settings_of_program(text, RUN, StreamAnswers(topic="sales"))
+
+
+def test_a_role_and_a_stream_of_other_accounts_are_allowed_in_the_file() -> None:
+    read = "s.readStream.format('kinesis').option('streamName', 'orders').option('awsSTSRoleARN', '{}').load().writeStream.start()"
+    made = imported(settings_of_program(read.format("arn:aws:iam::210987654321:role/reader")))
+    assert made["governance"] == {"other_accounts": ["210987654321"]}
+    assert made["streams"]["orders"]["read_role"].endswith("role/reader")
+    assert "governance" not in imported(settings_of_program(read.format("arn:aws:iam::123456789012:role/reader")))
 
 
 def test_a_topic_of_two_clusters_is_two_streams() -> None:
