@@ -8,7 +8,7 @@ import keyword
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -132,33 +132,29 @@ def queries_to_derive(
     return tuple(derived.values())
 
 
-def notes_on_queries(queries: Sequence[Query], derived: Sequence[ProgramQuery]) -> Iterator[str]:
-    """Yield a note on the queries whose rows are to be derived, on those that only land, and on those that print."""
+def notes_on_queries(queries: Sequence[Query], derived: Sequence[ProgramQuery]) -> list[str]:
+    """Return a note on the queries whose rows are to be derived, on those that only land, and on those that print."""
     counts = Counter(f"{each.line}: {each.sink}" if each.sink else str(each.line) for each in derived)
-    places = [f"{place}, {times} queries" if times > 1 else place for place, times in counts.items()]
-    if places:
-        yield (
-            f"what writes it (line{'s' * (len(places) > 1)} {', '.join(places)}) is a derive query of a transform to be finished, and an "
-            "Iceberg table until you name its sink"
-        )
-    joined = [each for each in derived if len(each.reads) > 1]
-    if joined:
-        yield (
-            f"line {', '.join(str(each.line) for each in joined)}: it reads {len(joined[0].reads)} streams, and its derive query has the "
-            "first of them: `state.join` adds another, routes of one land query put several into one table"
-        )
+    most = max((len(each.reads) for each in derived), default=0)
     left = [each for each in queries if all(each is not one.query for one in derived)]
-    printing = dict.fromkeys(str(each.line) for each in left if not keeps_rows(each))
-    if printing:
-        yield f"line {', '.join(printing)}: what it prints, and keeps nowhere, is left out"
-    landing = dict.fromkeys(
-        f"{each.line}: {sink_format(each)}" for each in left if keeps_rows(each) and sink_format(each)
-    )
-    if landing:
-        yield (
-            f"line {', '.join(landing)}: the landing table, an Iceberg table with the schema's fields, takes the place of what it "
-            "writes; a derive query can have other columns and another sink"
-        )
+    places_by_note = {
+        f"what writes it (line{'s' * (len(counts) > 1)} {{}}) is a derive query of a transform to be finished, and an Iceberg table until "
+        "you name its sink": [
+            f"{place}, {times} queries" if times > 1 else place for place, times in counts.items()
+        ],
+        f"line {{}}: it reads {most} streams, and its derive query has the first of them: `state.join` adds another, routes of one land "
+        "query put several into one table": [str(each.line) for each in derived if len(each.reads) > 1],
+        "line {}: what it prints, and keeps nowhere, is left out": [
+            str(each.line) for each in left if not keeps_rows(each)
+        ],
+        "line {}: the landing table, an Iceberg table with the schema's fields, takes the place of what it writes; a derive query can have "
+        "other columns and another sink": [
+            f"{each.line}: {sink_format(each)}" for each in left if keeps_rows(each) and sink_format(each)
+        ],
+    }
+    return [
+        note.format(", ".join(dict.fromkeys(places))) for note, places in places_by_note.items() if places
+    ]
 
 
 def _transform_name(query: Query, sink: str) -> str:

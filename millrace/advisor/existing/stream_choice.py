@@ -362,11 +362,12 @@ class _StreamChoice:
             return
         for each in BROKERS:
             options.pop(each, None)
-        why = f"{censor((), addresses)} is not HOST:PORT" if addresses else ""
-        why = why or next(
-            (f"{key} is {describe_values_with_lines(unclear[key])}" for key in BROKERS if key in unclear), ""
+        reasons = (
+            f"{censor((), addresses)} is not HOST:PORT" if addresses else "",
+            *(f"{key} is {describe_values_with_lines(unclear[key])}" for key in BROKERS if key in unclear),
+            *(each.refused or each.source.more for each in candidates),
         )
-        why = why or next((each.refused or each.source.more for each in candidates), "") or "not named"
+        why = next(filter(None, reasons), "not named")
         line = candidates[0].source.line if candidates else 0
         self.open["brokers"] = f"line {line}: {why}; give them with --brokers HOST:PORT,..."
 

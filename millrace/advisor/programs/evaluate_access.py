@@ -145,11 +145,11 @@ class AccessEvaluator(ABC):
             self.forget_contents([(of,)], f"{name}(), which may change it")
         if isinstance(value, MutableObject):  # options of argparse
             return self._value_of_key(of, known_value(name, line), line)
-        if isinstance(value, StreamingFrame):
-            key: Any = None if name == "na" else name  # what drops, fills or replaces values
-            return _part_of_frame(value, known_value(key, line), line)
-        of_enumeration = name == "value" and isinstance(value, str)
-        itself = of_enumeration or isinstance(value, Unknown)
+        if isinstance(value, StreamingFrame):  # na drops, fills or replaces values
+            return _part_of_frame(value, known_value(None if name == "na" else name, line), line)
+        itself = isinstance(value, Unknown) or (
+            name == "value" and isinstance(value, str)
+        )  # or a member of an Enum
         return (of,) if itself else unknown_value(f"the attribute {name}", line)
 
     def _value_of_import(self, path: str, line: int) -> Values:

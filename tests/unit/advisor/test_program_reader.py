@@ -271,7 +271,9 @@ def test_a_role_and_a_stream_of_other_accounts_are_allowed_in_the_file() -> None
     made = imported(settings_of_program(read.format("arn:aws:iam::210987654321:role/reader")))
     assert made["governance"] == {"other_accounts": ["210987654321"]}
     assert made["streams"]["orders"]["read_role"].endswith("role/reader")
-    assert "governance" not in imported(settings_of_program(read.format("arn:aws:iam::123456789012:role/reader")))
+    assert "governance" not in imported(
+        settings_of_program(read.format("arn:aws:iam::123456789012:role/reader"))
+    )
 
 
 def test_a_topic_of_two_clusters_is_two_streams() -> None:
