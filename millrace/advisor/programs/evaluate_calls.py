@@ -7,7 +7,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 from millrace.advisor.programs import library_functions
@@ -303,14 +303,9 @@ def _partial_function(arguments: Sequence[Values], named: DictValue, line: int) 
         "given": known_value(ListValue(tuple(arguments[1:]), tuple), line),
         "named": MutableObject.holding(named, line=line),
     }
-    return known_value(ProgramFunction(_call_with_more(line), NameScope(held)), line)
-
-
-@cache
-def _call_with_more(line: int) -> Any:
     text = "lambda *more, **others: called(*given, *more, **{**named, **others})"
-    expression: Any = ast.increment_lineno(ast.parse(text, mode="eval"), line - 1)
-    return expression.body
+    call: Any = ast.increment_lineno(ast.parse(text, mode="eval"), line - 1)
+    return known_value(ProgramFunction(call.body, NameScope(held)), line)
 
 
 def _makes_generator(node: ast.AST) -> bool:

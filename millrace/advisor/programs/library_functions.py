@@ -232,17 +232,15 @@ def may_reshape(
         Whether something of this origin may be any column.
     """
     pending = [*arguments]
-    if _RESHAPING_NAME.fullmatch(function):
-        return True
     for values in itertools.islice(pending, MOST_ITEMS):
-        for value, _ in contents_of(values):
-            pending += values_inside(value)
-            if isinstance(value, Unknown):
-                if value.reshapes or function in ("expr", "selectExpr") or is_foreign(value.origin):
-                    return True
-            elif isinstance(value, str) and _RESHAPING_TEXT.search(value):
-                return True
-    return False
+        pending += (inner for value, _ in contents_of(values) for inner in values_inside(value))
+    return bool(_RESHAPING_NAME.fullmatch(function)) or any(
+        value.reshapes or function in ("expr", "selectExpr") or is_foreign(value.origin)
+        if isinstance(value, Unknown)
+        else isinstance(value, str) and _RESHAPING_TEXT.search(value)
+        for values in pending[:MOST_ITEMS]
+        for value, _ in contents_of(values)
+    )
 
 
 def glue_resolved_options(launch: LaunchArguments, asked: Iterable[str]) -> DictValue:

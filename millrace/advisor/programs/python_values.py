@@ -9,6 +9,7 @@ from typing import Any
 
 from millrace.advisor.programs.possible_values import (
     ABSENT,
+    CONTENTS,
     LONGEST_TEXT,
     MOST_ITEMS,
     MOST_VALUES,
@@ -32,7 +33,7 @@ from millrace.advisor.programs.possible_values import (
 _MOST_PARTS, _DEEPEST = 20_000, 50
 """Parts of a value that is made Python's own, and their depth."""
 
-_DEEPEST_STRUCTURE = 6
+_DEEPEST_STRUCTURE = 7
 """Depth to which values are compared."""
 
 
@@ -78,12 +79,12 @@ def structure_of_values(values: Values, age: int, depth: int = 0) -> frozenset[A
     for value, _ in values if depth < _DEEPEST_STRUCTURE else ():
         if isinstance(value, MutableObject) and value.root.age > age:
             keys.add(structure_of_values(value.contents, age, depth + 1))
-        elif isinstance(value, ProgramInstance) and value.scope.age > age:
-            keys.add((value.of.node, _structure_of_names(value.scope.values, age, depth)))
-        elif isinstance(value, ProgramFunction):
-            held, outer = _names_in_function(value, age)
-            owner = structure_of_values(known_value(value.owner, 0), age, depth)
-            keys.add((value.node, outer, owner, _structure_of_names(held, age, depth)))
+        elif isinstance(value, ProgramFunction) or (
+            isinstance(value, ProgramInstance) and value.scope.age > age
+        ):
+            made, names = _origin_and_names(value, age)
+            held = [(name, structure_of_values(each, age, depth + 2)) for name, each in names.items()]
+            keys.add((made, frozenset(held)))
         elif isinstance(value, ListValue | DictValue):
             items = tuple(structure_of_values(inner, age, depth + 1) for inner in values_inside(value))
             keys.add((items, value.kind if isinstance(value, ListValue) else (*value.values, value.more)))
@@ -92,21 +93,19 @@ def structure_of_values(values: Values, age: int, depth: int = 0) -> frozenset[A
     return frozenset(keys)
 
 
-def _structure_of_names(values: Mapping[str, Values], age: int, depth: int) -> frozenset[Any]:
-    return frozenset((name, structure_of_values(held, age, depth + 2)) for name, held in values.items())
-
-
-def _names_in_function(function: ProgramFunction, age: int) -> tuple[dict[str, Values], NameScope | None]:
-    """Return what a function uses of scopes of a later age, and its defaults, and the scope around these."""
-    held = dict(function.defaults)
-    for each in ast.walk(function.node):
-        place = function.scope.scope_of(each.id) if isinstance(each, ast.Name) else None
+def _origin_and_names(of: ProgramFunction | ProgramInstance, age: int) -> tuple[Any, Mapping[str, Values]]:
+    """Return where a function or an object is made, and what it uses of scopes of a later age."""
+    if isinstance(of, ProgramInstance):
+        return of.of.node, of.scope.values
+    names = {**dict(of.defaults), CONTENTS: known_value(of.owner, 0)}
+    for each in ast.walk(of.node):
+        place = of.scope.scope_of(each.id) if isinstance(each, ast.Name) else None
         if isinstance(each, ast.Name) and place is not None and place.age > age:
-            held[each.id] = place.values[each.id]
-    outer: NameScope | None = function.scope
+            names[each.id] = place.values[each.id]
+    outer: NameScope | None = of.scope
     while outer is not None and outer.age > age:
         outer = outer.above
-    return held, outer
+    return (type(of.node), of.node.lineno, of.node.col_offset, outer), names
 
 
 def single_or_raise(values: Values) -> Any:
