@@ -73,20 +73,26 @@ def _to_python_value(value: Any, budget: Iterator[None], depth: int = 0) -> Any:
     raise NoPythonValueError
 
 
-def structure_of_values(values: Values, age: int, depth: int = 0) -> frozenset[Any]:
-    """Return values with what objects of a later age hold in their place, to compare those that each round of a loop makes anew."""
-    keys = set[Any]()
+def structure_of_values(
+    values: Values, age: int, depth: int = 0, seen: dict[Any, int] | None = None
+) -> frozenset[Any]:
+    """Return values with what objects of a later age hold in their place, to compare those that each round of a loop makes anew.
+
+    What a function or an object uses is told once; where it is met again, it is told by its number.
+    """
+    keys, seen = set[Any](), {} if seen is None else seen
     for value, _ in values if depth < _DEEPEST_STRUCTURE else ():
         if isinstance(value, MutableObject) and value.root.age > age:
-            keys.add(structure_of_values(value.contents, age, depth + 1))
+            keys.add(structure_of_values(value.contents, age, depth + 1, seen))
         elif isinstance(value, ProgramFunction) or (
             isinstance(value, ProgramInstance) and value.scope.age > age
         ):
-            made, names = _origin_and_names(value, age)
-            held = [(name, structure_of_values(each, age, depth + 2)) for name, each in names.items()]
+            made, names = (seen[value], {}) if value in seen else _origin_and_names(value, age)
+            seen.setdefault(value, len(seen))
+            held = [(name, structure_of_values(each, age, depth + 2, seen)) for name, each in names.items()]
             keys.add((made, frozenset(held)))
         elif isinstance(value, ListValue | DictValue):
-            items = tuple(structure_of_values(inner, age, depth + 1) for inner in values_inside(value))
+            items = tuple(structure_of_values(inner, age, depth + 1, seen) for inner in values_inside(value))
             keys.add((items, value.kind if isinstance(value, ListValue) else (*value.values, value.more)))
         else:
             keys.add((type(value), value))
