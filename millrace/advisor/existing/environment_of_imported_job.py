@@ -149,7 +149,8 @@ def environment_document(
         "streams": streams,
         "jobs": {job: dict(running.job) | sla | _rate_keys(twin) | {"queries": queries}},
     }
-    return made
+    accounts = set(re.findall(r"arn:aws[a-z-]*:[a-z]+:[a-z0-9-]*:(\d{12}):", str(made))) - {running.account}
+    return made | ({"governance": {"other_accounts": sorted(accounts)}} if accounts else {})
 
 
 def name_without_run_id(where: str) -> str:

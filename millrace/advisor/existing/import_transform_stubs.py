@@ -69,7 +69,7 @@ class ProgramQuery(NamedTuple):
         )
 
 
-PRINTS = frozenset({"console", "memory", "noop"})
+_PRINTS = frozenset({"console", "memory", "noop"})
 """Sinks that keep nothing."""
 
 _TABLES = frozenset(
@@ -97,6 +97,11 @@ def sink_format(query: Query) -> str:
     return named or ("table" if FORMAT not in query.options and "table" in query.options else "")
 
 
+def keeps_rows(query: Query) -> bool:
+    """Return whether a query keeps its rows; others only print them."""
+    return SINK in query.options or sink_format(query) not in _PRINTS
+
+
 def queries_to_derive(
     queries: Sequence[Query], streams: Sequence[Sequence[ProgramSource]], program: str
 ) -> tuple[ProgramQuery, ...]:
@@ -107,7 +112,7 @@ def queries_to_derive(
     remaining = [
         (each, tuple(n for n, one in enumerate(streams) if not each.sources or set(one) & set(each.sources)))
         for each in queries
-        if SINK in each.options or sink_format(each) not in PRINTS
+        if keeps_rows(each)
     ]
     several = {n for n, times in Counter(reads for _, reads in remaining).items() if times > 1}
     lines = lines_without_secrets(program) if remaining else []
@@ -125,6 +130,31 @@ def queries_to_derive(
         text = textwrap.dedent("\n".join(lines[first - 1 : min(last, first + _LONGEST - 1)]))
         derived[name] = ProgramQuery(name, first, sink, text, reads, query)
     return tuple(derived.values())
+
+
+def notes_on_queries(queries: Sequence[Query], derived: Sequence[ProgramQuery]) -> list[str]:
+    """Return a note on the queries whose rows are to be derived, on those that only land, and on those that print."""
+    counts = Counter(f"{each.line}: {each.sink}" if each.sink else str(each.line) for each in derived)
+    most = max((len(each.reads) for each in derived), default=0)
+    left = [each for each in queries if all(each is not one.query for one in derived)]
+    places_by_note = {
+        f"what writes it (line{'s' * (len(counts) > 1)} {{}}) is a derive query of a transform to be finished, and an Iceberg table until "
+        "you name its sink": [
+            f"{place}, {times} queries" if times > 1 else place for place, times in counts.items()
+        ],
+        f"line {{}}: it reads {most} streams, and its derive query has the first of them: `state.join` adds another, routes of one land "
+        "query put several into one table": [str(each.line) for each in derived if len(each.reads) > 1],
+        "line {}: what it prints, and keeps nowhere, is left out": [
+            str(each.line) for each in left if not keeps_rows(each)
+        ],
+        "line {}: the landing table, an Iceberg table with the schema's fields, takes the place of what it writes; a derive query can have "
+        "other columns and another sink": [
+            f"{each.line}: {sink_format(each)}" for each in left if keeps_rows(each) and sink_format(each)
+        ],
+    }
+    return [
+        note.format(", ".join(dict.fromkeys(places))) for note, places in places_by_note.items() if places
+    ]
 
 
 def _transform_name(query: Query, sink: str) -> str:

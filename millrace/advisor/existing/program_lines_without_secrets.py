@@ -23,6 +23,15 @@ _NAMES = re.compile(
 _SIGN_IN = re.compile(r"connect|log_?in|log_?on|sign_?in")
 """Functions that take secrets by their place."""
 
+_CLIENT = re.compile(r"^[A-Z]|client|session")
+"""Classes and functions that may take secrets by their place, after the first one."""
+
+_USER = re.compile(r"//[^/\s:@]*:[^/\s@]*@|(^|\s)(-u|--user)($|[\s=]+\S*:)")
+"""A user and a password in a URL or a command, also where values stand between the texts."""
+
+_UNCLEAR_NAME = re.compile(r"api|key|\w*salt")
+"""Names of secrets and of many others: they count where a text is assigned to them."""
+
 _RANDOM = re.compile(r"\b(?=\w*[A-Za-z]\d)(?=\w*\d[A-Za-z])\w{8,}")
 """A word with digits between letters, as passwords have them."""
 
@@ -68,9 +77,18 @@ class _Statement(NamedTuple):
         constants.sort(key=lambda one: (one.lineno, one.col_offset))
         texts = [_text_of_constant(one) for one in constants if isinstance(one.value, str | bytes)]
         names = [name for node in self.nodes for name in _names_in_node(node)]
-        functions = [getattr(each.func, "attr", getattr(each.func, "id", "")) for each in self.calls]
-        signs_in = any(_SIGN_IN.search(snake_case(each)) for each in functions)
-        return signs_in or _may_hold_secret([*names, *texts]) or has_secret_form("".join(texts))
+        whole = "".join(texts)
+        return (
+            any(map(_may_sign_in, self.calls))
+            or _may_hold_secret([*names, *texts])
+            or has_secret_form(whole)
+            or any(_USER.search(each) for each in (*texts, whole))
+            or (
+                isinstance(self.nodes[0], ast.Assign | ast.AnnAssign)
+                and isinstance(self.nodes[0].value, ast.Constant)
+                and any(_UNCLEAR_NAME.fullmatch(snake_case(each)) for each in self.names(ast.Store))
+            )
+        )
 
     @property
     def calls(self) -> list[ast.Call]:
@@ -85,6 +103,14 @@ class _Statement(NamedTuple):
     def names(self, use: type[ast.expr_context]) -> set[str]:
         """Return the names that it reads, or those that it sets."""
         return {node.id for node in self.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, use)}
+
+
+def _may_sign_in(call: ast.Call) -> bool:
+    """Return whether a call may take a secret by its place."""
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    inside = [one for each in call.args[1:] for one in ast.walk(each)]
+    has_text = any(isinstance(each, ast.Constant) and isinstance(each.value, str | bytes) for each in inside)
+    return bool(_SIGN_IN.search(snake_case(name)) or (has_text and _CLIENT.search(name)))
 
 
 def _text_of_constant(constant: ast.Constant) -> str:

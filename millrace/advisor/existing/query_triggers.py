@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import NamedTuple
 
 from millrace.advisor.existing.reader_options import INSTEAD
-from millrace.advisor.programs.possible_values import Unknown
+from millrace.advisor.programs.possible_values import Unknown, known_value
 from millrace.advisor.programs.program_streams import Query
 from millrace.advisor.programs.stream_options import TRIGGER
 
+_NO_MICRO_BATCHES = "it runs without micro-batches; the imported job has some"
 _BOUNDED = (
     "a run ends when it has read what was there, by a schedule of its own: `run_every`, where the SLA leaves time for it; set it to that "
     "schedule"
@@ -18,7 +20,8 @@ _BOUNDED = (
 _OTHER_TRIGGERS = {
     "once": _BOUNDED,
     "availablenow": _BOUNDED,
-    "continuous": "it runs without micro-batches; the imported job has some",
+    "continuous": _NO_MICRO_BATCHES,
+    "realtime": _NO_MICRO_BATCHES,
 }
 
 
@@ -30,7 +33,7 @@ class StreamTrigger(NamedTuple):
     seconds
         The shortest of several; None without one.
     ends
-        Whether runs end when they have read what was there.
+        Whether all runs end when they have read what was there.
     """
 
     seconds: float | None
@@ -39,33 +42,35 @@ class StreamTrigger(NamedTuple):
 
 
 def shortest_trigger(queries: Sequence[Query]) -> StreamTrigger:
-    """Return the trigger of queries, the shortest of several."""
-    notes: list[str] = []
-    triggers: dict[float, str] = {}
-    ends = False
+    """Return the trigger of queries, the shortest of several; a query without one begins a batch when the one before has ended."""
+    triggers: dict[str, float | None] = {}
+    places: dict[str, str] = {}
+    notes: dict[str, str] = {}
     for query in queries:
-        for key, meaning in _OTHER_TRIGGERS.items():
-            if any(each.value not in (None, False) for each in query.options.get(key, ())):
-                notes.append(f"line {query.line}: with its trigger {key} {meaning}")
-                ends = meaning is _BOUNDED
-                break
-        else:
-            for each in query.options.get(TRIGGER, ()):
-                line = each.line or query.line
-                seconds = trigger_interval_seconds(str(each.value))
-                if isinstance(each.value, Unknown):
-                    notes.append(f"line {line}: its trigger is {each.value.origin}: {INSTEAD}")
-                elif seconds:
-                    triggers[seconds] = f"{each.value} (line {line})"
-                elif seconds == 0:
-                    notes.append(
-                        f"with its trigger {each.value} a batch follows the other at once: {INSTEAD}"
-                    )
-                elif each.value is not None:
-                    notes.append(f"its trigger {each.value} is none that Spark takes: {INSTEAD}")
+        for each in query.options.get(TRIGGER, known_value(None, query.line)):
+            line = f"line {each.line or query.line}"
+            name = each.value.origin if isinstance(each.value, Unknown) else str(each.value or "none").strip()
+            seconds = 0.0 if each.value is None else trigger_interval_seconds(name)
+            if isinstance(each.value, Unknown):
+                note = f"{line}: its trigger is {name}: {INSTEAD}"
+            elif name in _OTHER_TRIGGERS:
+                note = f"{line}: with its trigger {name} {_OTHER_TRIGGERS[name]}"
+            elif each.value is None:
+                note = f"{line}: without a trigger a batch follows the other at once: {INSTEAD}"
+            elif seconds is None:
+                note = f"its trigger {name} is none that Spark takes: {INSTEAD}"
+            else:
+                note = f"with its trigger {name} a batch follows the other at once: {INSTEAD}"
+            triggers[name], notes[name] = seconds, note
+            places.setdefault(name, f"{name} ({line})")
+    shortest = min((each for each in triggers.values() if each is not None), default=None)
+    told = [notes[name] for name, seconds in triggers.items() if not shortest and seconds == shortest]
     if len(triggers) > 1:
-        notes.append(f"its triggers are {', '.join(triggers.values())}: the shortest is taken")
-    return StreamTrigger(min(triggers, default=None), ends, tuple(notes))
+        told.insert(0, f"its triggers are {', '.join(places.values())}: the shortest is taken")
+    elif "none" in triggers:
+        told = []
+    ends = bool(triggers) and all(_OTHER_TRIGGERS.get(each) is _BOUNDED for each in triggers)
+    return StreamTrigger(shortest or None, ends, tuple(told))
 
 
 _MICROSECONDS = {
@@ -78,29 +83,20 @@ _MICROSECONDS = {
     "microsecond": 1,
 }
 _PART = re.compile(
-    rf"([+-]?)\s*(?:(\d+)(?:\.(\d{{0,9}}))?|\.(\d{{1,9}}))\s+({'|'.join(_MICROSECONDS)})s?(?:\s+|$)"
+    rf"([+-]?)\s*(\d+|(?:\d+\.\d{{0,9}}|\.\d{{1,9}})(?=\s+second))\s+({'|'.join(_MICROSECONDS)})s?(?:\s+|$)"
 )
 
 _MOST = 2**63
 """Spark counts microseconds in a long."""
 
 
-def trigger_interval_seconds(text: str | None) -> float | None:
+def trigger_interval_seconds(text: str) -> float | None:
     """Return the seconds of an interval; None for an invalid one."""
-    rest = (text or "").strip().lower()
-    rest = re.sub(r"^interval\s+", "", rest)
-    if not rest:
+    rest = " ".join(text.lower().split()).removeprefix("interval ")
+    if not re.fullmatch(f"(?:{_PART.pattern})+", rest):
         return None
-    micros = 0
-    while rest:
-        part = _PART.match(rest)
-        if part is None:
-            return None
-        sign, whole, behind, alone, unit = part.groups()
-        if (behind is not None or alone is not None) and unit != "second":
-            return None
-        fraction = int((behind or alone or "").ljust(9, "0")) // 1000
-        each = int(whole or 0) * _MICROSECONDS[unit] + fraction
-        micros += -each if sign == "-" else each
-        rest = rest[part.end() :]
+    micros = sum(
+        int(f"{sign}1") * int(Decimal(number) * _MICROSECONDS[unit])
+        for sign, number, unit in _PART.findall(rest)
+    )
     return micros // 1000 / 1000 if 0 <= micros < _MOST else None

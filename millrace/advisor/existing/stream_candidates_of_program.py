@@ -21,6 +21,8 @@ NAMES: Mapping[Kind, tuple[str, ...]] = {
     "kafka": ("subscribe", "topicName", "subscribePattern", "assign"),
     "kinesis": ("streamARN", "kinesis.streamName", "streamName", "location"),
 }
+BROKERS = ("kafka.bootstrap.servers", "bootstrap.servers")
+
 _CONNECTION = (
     ("KAFKA_BOOTSTRAP_SERVERS", "kafka.bootstrap.servers"),
     ("KAFKA_SASL_MECHANISM", "kafka.sasl.mechanism"),
@@ -98,6 +100,13 @@ class StreamCandidate:
         return names or [StreamName(None, self.source.line, missing)]
 
     @property
+    def brokers(self) -> frozenset[str]:
+        """Its brokers, as far as they are known."""
+        values = next((self.options[each] for each in BROKERS if each in self.options), ())
+        texts = [each.value for each in values if isinstance(each.value, str)]
+        return frozenset(part.strip() for each in texts for part in each.split(","))
+
+    @property
     def reads_several_topics(self) -> bool:
         """True if it reads several topics at once, or may."""
         return any(len(each) > 1 for each in self._alternatives)
@@ -149,8 +158,11 @@ def _names_of_option(key: str, option: Alternative, at: int) -> list[StreamName]
 def candidates_by_stream(
     candidates: Iterable[StreamCandidate],
 ) -> list[tuple[StreamName, list[StreamCandidate]]]:
-    """Return the streams that a program reads, each with its sources; none if the name of one has several values or none."""
-    candidates_by_name: dict[tuple[str | None, ...], tuple[StreamName, list[StreamCandidate]]] = {}
+    """Return the streams that a program reads, each with its sources; none if the name of one has several values or none.
+
+    One name is two topics on two clusters.
+    """
+    candidates_by_name: dict[tuple[Any, ...], tuple[StreamName, list[StreamCandidate]]] = {}
     for each in candidates:
         keys = [key for key in NAMES[each.kind or "kafka"] if key.lower() in each.options]
         if each.kind is None or not keys or len(each.options[keys[0].lower()]) != 1:
@@ -158,7 +170,7 @@ def candidates_by_stream(
         for name in each.names:
             if name.name is None:
                 return []
-            key = (each.kind, name.name, str(name.pattern))
+            key = (each.kind, name.name, name.pattern, each.brokers)
             candidates_by_name.setdefault(key, (name, []))[1].append(each)
     return list(candidates_by_name.values())
 

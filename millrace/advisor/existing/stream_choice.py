@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from millrace.advisor.existing.import_transform_stubs import (
-    PRINTS,
     ProgramQuery,
+    keeps_rows,
+    notes_on_queries,
     queries_to_derive,
-    sink_format,
 )
 from millrace.advisor.existing.kafka_sign_in import names_sign_in, security_options_of_port
 from millrace.advisor.existing.query_triggers import shortest_trigger
 from millrace.advisor.existing.reader_options import reading_keys_and_notes
 from millrace.advisor.existing.stream_candidates_of_program import (
+    BROKERS,
     NAMES,
     SERVERS,
     DataCatalog,
@@ -30,7 +30,13 @@ from millrace.advisor.existing.stream_candidates_of_program import (
     names_to_choose_from_text,
 )
 from millrace.advisor.programs.library_functions import LaunchArguments
-from millrace.advisor.programs.possible_values import DictValue, Unknown, Values, joined_alternatives
+from millrace.advisor.programs.possible_values import (
+    DictValue,
+    Unknown,
+    Values,
+    joined_alternatives,
+    known_value,
+)
 from millrace.advisor.programs.program_streams import (
     ProgramSource,
     ProgramStreams,
@@ -40,7 +46,6 @@ from millrace.advisor.programs.stream_options import FORMAT, GLUE
 from millrace.config.document.plain_text_secrets import censor
 from millrace.config.document.problems import wrong_option_error
 
-_BROKERS = ("kafka.bootstrap.servers", "bootstrap.servers")
 _ASKED: Mapping[Kind, str] = {"kafka": "--topic", "kinesis": "--stream"}
 
 
@@ -168,6 +173,8 @@ class _StreamChoice:
             else None
         )
         chosen = [each for each in self.candidates if kind is None or each.kind in (None, kind)]
+        if self.answers.brokers:
+            chosen = self._candidates_on_cluster(chosen, self.answers.brokers)
         if wanted is not None and kind is not None:
             chosen = self._candidates_for(chosen, wanted, kind)
             same = [one for each in chosen for one in each.names if one.name == wanted]
@@ -221,9 +228,8 @@ class _StreamChoice:
                 "a topic among jobs"
             )
         sources = {each.source for each in chosen}
-        trigger = shortest_trigger(
-            [each for each in self.program.queries if not each.sources or sources & set(each.sources)]
-        )
+        queries = [each for each in self.program.queries if not each.sources or sources & set(each.sources)]
+        trigger = shortest_trigger([each for each in queries if keeps_rows(each)] or queries)
         self.notes += trigger.notes
         settings = ImportedStreamSettings(
             kind,
@@ -247,31 +253,7 @@ class _StreamChoice:
             if not each.sources or any(set(each.sources) & set(one) for one in streams)
         ]
         derived = queries_to_derive(queries, streams, self.text)
-        if derived:
-            counts = Counter(f"{each.line}: {each.sink}" if each.sink else str(each.line) for each in derived)
-            places = [f"{place}, {times} queries" if times > 1 else place for place, times in counts.items()]
-            self.notes.append(
-                f"what writes it (line{'s' * (len(places) > 1)} {', '.join(places)}) is a derive query of a transform to be finished, and an "
-                "Iceberg table until you name its sink"
-            )
-        joined = [each for each in derived if len(each.reads) > 1]
-        if joined:
-            self.notes.append(
-                f"line {', '.join(str(each.line) for each in joined)}: it reads {len(joined[0].reads)} streams, and its derive query has the "
-                "first of them: `state.join` adds another, routes of one land query put several into one table"
-            )
-        left = [each for each in queries if all(each is not one.query for one in derived)]
-        printing = dict.fromkeys(str(each.line) for each in left if sink_format(each) in PRINTS)
-        if printing:
-            self.notes.append(f"line {', '.join(printing)}: what it prints, and keeps nowhere, is left out")
-        landing = dict.fromkeys(
-            f"{each.line}: {sink_format(each)}" for each in left if sink_format(each) not in {"", *PRINTS}
-        )
-        if landing:
-            self.notes.append(
-                f"line {', '.join(landing)}: the landing table, an Iceberg table with the schema's fields, takes the place of what it "
-                "writes; a derive query can have other columns and another sink"
-            )
+        self.notes += notes_on_queries(queries, derived)
         return derived
 
     def _reason_nothing_chosen(self, chosen: Sequence[StreamCandidate]) -> str:
@@ -309,12 +291,26 @@ class _StreamChoice:
                 chosen,
                 f"a stream that the program reads, one of {names_to_choose_from_text(known_ones)}",
             )
-        left = [one for one in known_ones if same and not is_chosen_name(one.name)]
-        if left:
-            self.notes.append(
-                f"it reads other streams too, which are not in this file: {names_to_choose_from_text(left)}"
-            )
+        self._note_streams_left_out(one for one in known_ones if same and not is_chosen_name(one.name))
         return matches
+
+    def _candidates_on_cluster(
+        self, candidates: list[StreamCandidate], brokers: str
+    ) -> list[StreamCandidate]:
+        """Return the candidates without those on another cluster; if none names these brokers, all have them."""
+        asked = {each.strip() for each in brokers.split(",")}
+        elsewhere = [each for each in candidates if each.brokers and not each.brokers & asked]
+        if any(each.brokers & asked for each in candidates):
+            self._note_streams_left_out(one for each in elsewhere for one in each.names)
+            return [each for each in candidates if each not in elsewhere]
+        if len({each.brokers for each in elsewhere}) > 1:
+            self.notes.append(f"it reads from several clusters, and this file from {brokers} alone")
+        given = {BROKERS[0]: known_value(brokers, 0)}
+        return [replace(each, options={**each.options, **given}) for each in candidates]
+
+    def _note_streams_left_out(self, names: Iterable[StreamName]) -> None:
+        if text := names_to_choose_from_text(names):
+            self.notes.append(f"it reads other streams too, which are not in this file: {text}")
 
     def _only_name_or_ask(self, candidates: Sequence[StreamCandidate], kind: Kind) -> StreamName:
         names = [one for each in candidates for one in each.names]
@@ -359,18 +355,19 @@ class _StreamChoice:
         self, options: dict[str, str], unclear: Mapping[str, Values], candidates: Sequence[StreamCandidate]
     ) -> None:
         if self.answers.brokers:
-            options[_BROKERS[0]] = self.answers.brokers
+            options[BROKERS[0]] = self.answers.brokers
             return
-        addresses = next((options[each] for each in _BROKERS if each in options), "")
+        addresses = next((options[each] for each in BROKERS if each in options), "")
         if re.fullmatch(SERVERS, addresses):
             return
-        for each in _BROKERS:
+        for each in BROKERS:
             options.pop(each, None)
-        why = f"{censor((), addresses)} is not HOST:PORT" if addresses else ""
-        why = why or next(
-            (f"{key} is {describe_values_with_lines(unclear[key])}" for key in _BROKERS if key in unclear), ""
+        reasons = (
+            f"{censor((), addresses)} is not HOST:PORT" if addresses else "",
+            *(f"{key} is {describe_values_with_lines(unclear[key])}" for key in BROKERS if key in unclear),
+            *(each.refused or each.source.more for each in candidates),
         )
-        why = why or next((each.refused or each.source.more for each in candidates), "") or "not named"
+        why = next(filter(None, reasons), "not named")
         line = candidates[0].source.line if candidates else 0
         self.open["brokers"] = f"line {line}: {why}; give them with --brokers HOST:PORT,..."
 
@@ -382,7 +379,7 @@ class _StreamChoice:
             return
         line = f"some options of line {candidates[0].source.line}" if candidates else "its options"
         why = f"{line} come from {more or 'a program that is not read'}"
-        sign_in = security_options_of_port(next((options[each] for each in _BROKERS if each in options), ""))
+        sign_in = security_options_of_port(next((options[each] for each in BROKERS if each in options), ""))
         if "brokers" in self.open:
             why += ", and the brokers' port tells it; give them with --brokers HOST:PORT,..."
             self.open["authentication"] = why
@@ -396,5 +393,5 @@ class _StreamChoice:
 
 
 _SECURITY = ("security.protocol", "sasl.mechanism", "ssl.keystore.location")
-_FINE_IF_ABSENT = frozenset(each.lower() for names in NAMES.values() for each in names) | {*_BROKERS}
+_FINE_IF_ABSENT = frozenset(each.lower() for names in NAMES.values() for each in names) | {*BROKERS}
 """Options without which there is no stream at all."""

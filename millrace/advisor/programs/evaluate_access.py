@@ -25,6 +25,7 @@ from millrace.advisor.programs.possible_values import (
     StreamingFrame,
     Unknown,
     Values,
+    contents_of,
     known_value,
     union_of_alternatives,
     unknown_value,
@@ -83,8 +84,10 @@ class AccessEvaluator(ABC):
         return union_of_alternatives(*(self._value_of_key(each, key, line) for each in of))
 
     def _value_of_key(self, of: Alternative, key: Values, line: int) -> Values:
-        if isinstance(of.value, StreamingFrame | Unknown):
+        if isinstance(of.value, Unknown):
             return (of,)
+        if isinstance(of.value, StreamingFrame):
+            return _part_of_frame(of.value, key, line)
         if isinstance(of.value, MutableObject):
             if of.value is self.environment[0].value:
                 return library_functions.environment_variable(of.value.contents, key, None, line)
@@ -142,8 +145,11 @@ class AccessEvaluator(ABC):
             self.forget_contents([(of,)], f"{name}(), which may change it")
         if isinstance(value, MutableObject):  # options of argparse
             return self._value_of_key(of, known_value(name, line), line)
-        of_enumeration = name == "value" and isinstance(value, str)
-        itself = of_enumeration or isinstance(value, Unknown | StreamingFrame)
+        if isinstance(value, StreamingFrame):  # na drops, fills or replaces values
+            return _part_of_frame(value, known_value(None if name == "na" else name, line), line)
+        itself = isinstance(value, Unknown) or (
+            name == "value" and isinstance(value, str)
+        )  # or a member of an Enum
         return (of,) if itself else unknown_value(f"the attribute {name}", line)
 
     def _value_of_import(self, path: str, line: int) -> Values:
@@ -192,6 +198,18 @@ def dotted_name(node: ast.expr) -> str:
         parts.append(node.attr)
         node = node.value
     return ".".join([node.id, *parts[::-1]]) if isinstance(node, ast.Name) else ""
+
+
+def _part_of_frame(frame: StreamingFrame, key: Values, line: int) -> Values:
+    """Return a column by its name or number, a selection of columns, or the rows of a condition.
+
+    A shaped frame may be what a function that is not read made of several: a part of it is one of them.
+    """
+    kinds = {type(each.value) for each in contents_of(key)}
+    if kinds <= {str, int} and not frame.shaped:
+        return unknown_value("a column", line)
+    plain = kinds <= {str, int, ListValue} and not library_functions.may_reshape("", [key])
+    return known_value(frame if plain else replace(frame, shaped=True), line)
 
 
 def _item_or_slice(of: ListValue, key: Any, line: int) -> Values:

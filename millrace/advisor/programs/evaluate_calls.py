@@ -176,6 +176,8 @@ class CallEvaluator(LibraryCallEvaluator):
             return self._make_instance(callee, arguments, named, line)
         if isinstance(callee, ProgramInstance):
             return self.call_if_own(Alternative(callee, line), "__call__", arguments, named)
+        if callee == LibraryName("functools.partial") and arguments:
+            return _partial_function(arguments, named, line)
         self._call_passed_functions(arguments, named, line)
         handed_on = self._stream_passed_through([*arguments, *named.values.values()])
         origin = callee.path if isinstance(callee, LibraryName) else getattr(callee, "origin", "")
@@ -292,6 +294,18 @@ class CallEvaluator(LibraryCallEvaluator):
 _LOGGING = frozenset({"critical", "debug", "error", "exception", "info", "log", "print", "warn", "warning"})
 _CHANGING = r"((dict|list|set)\.|random\.shuffle|heapq\.|bisect\.insort|operator\.(set|del|i)|exec$|eval$)"
 """Functions of Python that change what they are given."""
+
+
+def _partial_function(arguments: Sequence[Values], named: DictValue, line: int) -> Values:
+    """Return the function that ``functools.partial`` makes."""
+    held = {
+        "called": arguments[0],
+        "given": known_value(ListValue(tuple(arguments[1:]), tuple), line),
+        "named": MutableObject.holding(named, line=line),
+    }
+    text = "lambda *more, **others: called(*given, *more, **{**named, **others})"
+    call: Any = ast.increment_lineno(ast.parse(text, mode="eval"), line - 1)
+    return known_value(ProgramFunction(call.body, NameScope(held)), line)
 
 
 def _makes_generator(node: ast.AST) -> bool:

@@ -306,6 +306,8 @@ class ExpressionEvaluator(AccessEvaluator):
             return value
         rest = ast.BoolOp(node.op, others, lineno=node.lineno)
         holds = condition_value(value)
+        if isinstance(node.op, ast.Or) and all(getattr(each.value, "unset", False) for each in value):
+            return self.evaluate_expression(rest, scope)
         if holds is None:
             return self.evaluate_alternatives([lambda: value, lambda: self.evaluate_expression(rest, scope)])
         return value if holds == isinstance(node.op, ast.Or) else self.evaluate_expression(rest, scope)

@@ -157,13 +157,14 @@ class LibraryCallEvaluator(ExpressionEvaluator):
                         for each in zip(*(each or [] for each in several), strict=False)
                     ]
                     return list_of_values(rows, list, line)
-            case "list" | "tuple" | "copy.copy" if len(arguments) == 1:
-                held = contents_of(arguments[0])
-                items = loop_values(arguments[0], line)
-                if path == "copy.copy" and all(isinstance(each.value, DictValue) for each in held):
-                    return MutableObject.holding(*(each.value for each in held), line=line)
-                if items is not None:
-                    return list_of_values(items, tuple if path == "tuple" else list, line)
+            case "copy.copy" if arguments and all(
+                isinstance(each.value, DictValue) for each in contents_of(arguments[0])
+            ):
+                return MutableObject.holding(*(each.value for each in contents_of(arguments[0])), line=line)
+            case "list" | "tuple" | "copy.copy" if (
+                len(arguments) == 1 and (items := loop_values(arguments[0], line)) is not None
+            ):
+                return list_of_values(items, tuple if path == "tuple" else list, line)
             case "setattr" if len(arguments) == 3:
                 for each in arguments[1]:
                     self.assign_attribute(arguments[0], str(each.value), arguments[2])

@@ -207,11 +207,11 @@ ROW_BY_ROW_METHODS = frozenset(
 """Methods of DataFrames that give a row for each row, unless a column that they are given reshapes."""
 
 _RESHAPING = (
-    "explode|explode_outer|posexplode|posexplode_outer|inline|inline_outer|stack|window|"
-    "any_value|approx_count_distinct|avg|bool_and|bool_or|collect_list|collect_set|corr|count|count_distinct|count_if|countDistinct|"
-    "covar_pop|covar_samp|every|first|first_value|kurtosis|last|last_value|listagg|max|max_by|mean|median|min|min_by|mode|percentile|"
-    "percentile_approx|product|skewness|some|std|stddev|stddev_pop|stddev_samp|string_agg|sum|sum_distinct|sumDistinct|var_pop|"
-    "var_samp|variance"
+    r"\w*explode(_outer)?|inline(_outer)?|stack|window|"
+    r"(try_)?(avg|sum)|\w+_agg(_\w+)?|regr_\w+|grouping(_id)?|histogram_numeric|(approx_)?percentile(_approx|_cont|_disc)?|approx_count_distinct|"
+    r"any|every|some|bit_(and|or|xor)|bool_(and|or)|(any|first|last)_value|first|last|collect_(list|set)|corr|covar_(pop|samp)|kurtosis|"
+    r"count(_distinct|Distinct|_if|_min_sketch)?|sum(_distinct|Distinct)|approx_top_k(_accumulate|_combine)?|listagg(_distinct)?|measure|"
+    r"(max|min)(_by)?|mean|median|mode|product|skewness|std(dev)?(_pop|_samp)?|var(_pop|_samp)|variance"
 )
 """Functions of Spark that make several rows of one, or one of several."""
 
@@ -232,17 +232,15 @@ def may_reshape(
         Whether something of this origin may be any column.
     """
     pending = [*arguments]
-    if _RESHAPING_NAME.fullmatch(function):
-        return True
     for values in itertools.islice(pending, MOST_ITEMS):
-        for value, _ in contents_of(values):
-            pending += values_inside(value)
-            if isinstance(value, Unknown):
-                if value.reshapes or function in ("expr", "selectExpr") or is_foreign(value.origin):
-                    return True
-            elif isinstance(value, str) and _RESHAPING_TEXT.search(value):
-                return True
-    return False
+        pending += (inner for value, _ in contents_of(values) for inner in values_inside(value))
+    return bool(_RESHAPING_NAME.fullmatch(function)) or any(
+        value.reshapes or function in ("expr", "selectExpr") or is_foreign(value.origin)
+        if isinstance(value, Unknown)
+        else isinstance(value, str) and _RESHAPING_TEXT.search(value)
+        for values in pending[:MOST_ITEMS]
+        for value, _ in contents_of(values)
+    )
 
 
 def glue_resolved_options(launch: LaunchArguments, asked: Iterable[str]) -> DictValue:
@@ -254,7 +252,7 @@ def glue_resolved_options(launch: LaunchArguments, asked: Iterable[str]) -> Dict
 
 def missing_argument_value(name: str) -> Values:
     """Return the value of an argument that the job does not have."""
-    return unknown_value(f"the argument --{name}, which the job does not have", 0)
+    return known_value(Unknown(f"the argument --{name}, which the job does not have", unset=True), 0)
 
 
 class _RaisingArgumentParser(argparse.ArgumentParser):
@@ -311,5 +309,5 @@ def environment_variable(environment: Values, name: Values, default: Values | No
         wanted = to_python_value(single_or_raise(name))
     except NoPythonValueError:
         return unknown_value("an environment variable", line)
-    missing = default or unknown_value(f"the environment variable {wanted}", line)
+    missing = default or known_value(Unknown(f"the environment variable {wanted}", unset=True), line)
     return as_dictionary(environment).value_of_key(wanted, missing)

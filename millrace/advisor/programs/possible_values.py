@@ -39,6 +39,8 @@ class Unknown:
     origin: str
     reshapes: bool = False
     """Whether it is a column that makes several rows of one, or one of several."""
+    unset: bool = False
+    """Whether a run has None in its place, as the job's settings do not name it: ``or`` gives the program's default."""
 
 
 ABSENT: Values = (Alternative(Unknown("a key that a branch sets"), 0),)

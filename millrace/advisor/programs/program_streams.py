@@ -21,6 +21,7 @@ from millrace.advisor.programs.interpreter import Interpreter
 from millrace.advisor.programs.library_functions import ROW_BY_ROW_METHODS, LaunchArguments, may_reshape
 from millrace.advisor.programs.possible_values import (
     DictValue,
+    FunctionNode,
     LibraryName,
     MutableObject,
     NameScope,
@@ -38,7 +39,7 @@ from millrace.advisor.programs.possible_values import (
     known_value,
     unknown_value,
 )
-from millrace.advisor.programs.python_values import as_option_values
+from millrace.advisor.programs.python_values import as_option_values, structure_of_values
 from millrace.advisor.programs.stream_options import (
     CATALOG,
     FORMAT,
@@ -99,7 +100,7 @@ class Query:
     line: int
     sources: tuple[ProgramSource, ...]
     options: Mapping[str, Values]
-    function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None = None
+    function: FunctionNode | None = None
     shaped: bool = False
     """True if its rows are not the records as read: filtered, grouped, joined."""
 
@@ -172,22 +173,16 @@ def _language_other_than_python(text: str) -> str:
     )
 
 
-@dataclass
-class _StartedQuery:
-    line: int
-    frame: StreamingFrame
-    options: DictValue
-
-
 class _StreamInterpreter(Interpreter):
     """Evaluation that keeps the streams of the program."""
 
     def __init__(self, launch: LaunchArguments) -> None:
         super().__init__(launch)
-        self.sources: list[ProgramSource] = []
-        self._started: list[_StartedQuery] = []
+        self.sources: dict[Any, ProgramSource] = {}
+        self._queries: list[Query] = []
         self._views = NameScope()
-        self._branched = False
+        self._reads = 0
+        self._doubtful = False
 
     def call_uncalled_functions(self, tree: ast.Module) -> None:
         """Call the functions that nothing in the program calls: something outside it may."""
@@ -204,37 +199,44 @@ class _StreamInterpreter(Interpreter):
 
     def program_streams(self, why_not: str) -> ProgramStreams:
         """Return what was found, each source and query once however often its line was evaluated."""
-        same = {_identity_of_call(each): each for each in reversed(self.sources)}
-        sources = [same[_identity_of_call(each)] for each in self.sources]
-        queries: list[Query] = []
-        for each in self._started:
-            sinks = each.options.values.get(SINK, ())
-            function = next(
-                (node for one in sinks if (node := _function_of_sink(one.value)) is not None), None
-            )
-            read = tuple(dict.fromkeys(sources[number] for number in sorted(each.frame.sources)))
-            options = {
-                key: value if key == SINK else as_option_values(value)
-                for key, value in each.options.values.items()
-            }
-            made = Query(each.line, read, options, function, each.frame.shaped)
-            if made not in queries:
-                queries.append(made)
-        ordered = sorted(dict.fromkeys(sources), key=lambda one: one.line)
-        doubtful = self._branched or any(each.frame.doubtful for each in self._started)
-        return ProgramStreams(tuple(ordered), tuple(queries), why_not, doubtful)
+        ordered = sorted(self.sources.values(), key=lambda one: one.line)
+        return ProgramStreams(tuple(ordered), tuple(self._queries), why_not, self._doubtful)
+
+    def _note_query(self, line: int, frame: StreamingFrame, options: DictValue) -> None:
+        sources = list(self.sources.values())
+        given = {key: as_option_values(value) for key, value in options.values.items()}
+        sinks = options.values.get(SINK, ())
+        if SINK in given:  # another round or attempt makes the same function anew
+            given[SINK] = known_value(structure_of_values(sinks, self.module.age), line)
+        functions = [one for each in sinks if (one := self._function_of_sink(each.value)) is not None]
+        read = tuple(sources[number] for number in sorted(frame.sources))
+        made = Query(line, read, given, functions[0] if functions else None, frame.shaped)
+        if made not in self._queries:
+            self._queries.append(made)
+        self._doubtful |= frame.doubtful
+
+    def _function_of_sink(self, value: Any) -> FunctionNode | None:
+        """Return the function that a sink is; of an object the one that a call of it runs, of a lambda the one that it calls."""
+        if isinstance(value, ProgramInstance):
+            value = next((each.value for each in find_member(value.of, "__call__") or ()), None)
+        node: FunctionNode | None = value.node if isinstance(value, ProgramFunction) else None
+        if isinstance(node, ast.Lambda) and isinstance(node.body, ast.Call):
+            rows = {each.arg: unknown_value("rows", node.lineno) for each in node.args.args}
+            called = self.evaluate_expression(node.body.func, NameScope(rows, value.scope))
+            return next((each.value.node for each in called if isinstance(each.value, ProgramFunction)), node)
+        return node
 
     def run_alternatives(self, ways: Sequence[Callable[[], bool]]) -> bool:
         reading: list[bool] = []
 
         def run_and_note_sources(way: Callable[[], bool]) -> bool:
-            before = len(self.sources)
+            before = self._reads
             goes_on = way()
-            reading.append(len(self.sources) > before)
+            reading.append(self._reads > before)
             return goes_on
 
         goes_on = super().run_alternatives([partial(run_and_note_sources, way) for way in ways])
-        self._branched |= sum(reading) > 1
+        self._doubtful |= sum(reading) > 1
         return goes_on
 
     def streaming_attribute(self, values: Values, name: str, line: int) -> Values | None:
@@ -286,7 +288,7 @@ class _StreamInterpreter(Interpreter):
             options = joined_alternatives(each.options for each in streams).updated_with(given)
             if not frames:
                 return self._frame_of_new_source(options, line)
-            self._started.append(_StartedQuery(line, alternative_frame(frames), options))
+            self._note_query(line, alternative_frame(frames), options)
             return known_value(LibraryName("streaming query"), line)
         options = options_of_method(name, arguments, named, line)
 
@@ -321,7 +323,7 @@ class _StreamInterpreter(Interpreter):
         if "batch_function" in values:
             more[SINK] = values["batch_function"]
         frame = _streaming_frames_as_one(values.get("frame", ())) or StreamingFrame()
-        self._started.append(_StartedQuery(line, frame, options.updated_with(DictValue(more))))
+        self._note_query(line, frame, options.updated_with(DictValue(more)))
         return known_value(None, line)
 
     def _call_on_frame(
@@ -366,24 +368,14 @@ class _StreamInterpreter(Interpreter):
 
     def _frame_of_new_source(self, options: DictValue, line: int) -> Values:
         values = {key: as_option_values(value) for key, value in options.values.items()}
-        self.sources.append(ProgramSource(line, values, options.more))
-        return known_value(StreamingFrame(frozenset([len(self.sources) - 1])), line)
-
-
-def _function_of_sink(value: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
-    """Return the function that a sink is; of an object the one that a call of it runs."""
-    if isinstance(value, ProgramInstance):
-        return next((_function_of_sink(each.value) for each in find_member(value.of, "__call__") or ()), None)
-    return value.node if isinstance(value, ProgramFunction) else None
+        texts = ((key, frozenset(str(one.value) for one in value)) for key, value in values.items())
+        identity = line, frozenset(texts), options.more
+        self.sources.setdefault(identity, ProgramSource(line, values, options.more))
+        self._reads += 1
+        return known_value(StreamingFrame(frozenset([list(self.sources).index(identity)])), line)
 
 
 def _streaming_frames_as_one(values: Values) -> StreamingFrame | None:
     """Return the streaming frames among values as one."""
     frames = [each.value for each in values if isinstance(each.value, StreamingFrame)]
     return alternative_frame(frames) if frames else None
-
-
-def _identity_of_call(source: ProgramSource) -> Any:
-    """Return what two evaluations of the same call have in common."""
-    values = ((key, frozenset(str(one.value) for one in value)) for key, value in source.options.items())
-    return source.line, frozenset(values), source.more

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from millrace.advisor.programs.possible_values import (
+    Alternative,
     DictValue,
     Unknown,
     Values,
     as_dictionary,
+    contents_of,
+    union_of_alternatives,
     unknown_of_values,
     unknown_value,
 )
@@ -26,7 +29,17 @@ _PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "foreach": ("func",),
 }
 """Methods that set an option, with their parameters."""
-_TRIGGERS = ("processingTime", "once", "availableNow", "continuous", "realTime")
+
+
+def _trigger_of_kind(kind: str, values: Values) -> Values:
+    """Return the intervals of a trigger, or the name of another kind in small letters; a kind without a value is none."""
+    return tuple(
+        each
+        if kind == "processingTime" or isinstance(each.value, Unknown)
+        else Alternative(kind.lower(), each.line)
+        for each in contents_of(values)
+        if each.value not in (None, False)
+    )
 
 
 def with_lower_case_names(options: DictValue) -> DictValue:
@@ -45,9 +58,10 @@ def options_of_method(name: str, arguments: Sequence[Values], named: DictValue, 
         return DictValue()
     given = dict(zip(_PARAMETERS[name], arguments, strict=False)) | dict(named.values)
     if name == "trigger":
-        kind = next((each for each in _TRIGGERS if each in given), "processingTime")
-        value = given.get(kind, unknown_value(named.more or "a trigger", line))
-        return DictValue({TRIGGER if kind == "processingTime" else kind.lower(): value})
+        kinds = [_trigger_of_kind(kind, value) for kind, value in given.items()]
+        return DictValue(
+            {TRIGGER: union_of_alternatives(*kinds) or unknown_value(named.more or "a trigger", line)}
+        )
     value = given.get(_PARAMETERS[name][-1], ())
     if name != "option":
         return DictValue({FORMAT if name == "format" else SINK: value})

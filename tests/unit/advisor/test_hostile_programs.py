@@ -14,6 +14,13 @@ CALLS = "".join(f"def f{n}():\n  return f{n + 1}() + f{n + 1}()\n" for n in rang
 BRANCHES = "".join(f"if c{n}:\n  x{n} = {n}\n" for n in range(20_000))
 
 
+FUNCTIONS = (
+    "def main():\n"
+    + "".join(f"  def f{n}(r):\n    return {' + '.join(f'f{m}(r)' for m in range(30))}\n" for n in range(30))
+    + "  spark.readStream.format('kafka').load().writeStream.foreachBatch(f0).start()\nmain()\n"
+)
+
+
 @pytest.mark.parametrize(
     "program",
     [
@@ -41,6 +48,7 @@ BRANCHES = "".join(f"if c{n}:\n  x{n} = {n}\n" for n in range(20_000))
         pytest.param("d = {}\nd['d'] = d\nclass A:\n  x = d\nA().x['y'] = A()\nA.x.update(A.x)", id="things in themselves"),
         pytest.param("x = 1 << 10**9\ny = 10 ** 10 ** 9\nz = range(10**12)\nw = list(z)", id="huge computations"),
         pytest.param("try:\n  from x import A\nexcept ImportError:\n  class A:\n    def f(self): pass", id="a class or another"),
+        pytest.param(FUNCTIONS, id="functions that use one another"),
         pytest.param("import json\nx = json.loads('[' * 3000 + ']' * 3000)", id="nested JSON"),
     ],
 )  # fmt: skip

@@ -44,6 +44,35 @@ SEVERAL = {
         "for kind in ('new', 'paid'):\n  df.filter(kind).writeStream.format('parquet').option('path', f's3://b/{kind}').start()",
         ["parquet_3", "parquet_3_2"],
     ),
+    "retries of a function with its batch function inside": (
+        "def main(attempt):\n"
+        f"  df = {KAFKA}.option('subscribe', 'orders').load()\n"
+        "  def upsert(rows, n):\n    rows.write.save('x')\n"
+        "  df.writeStream.option('checkpointLocation', 's3://c').foreachBatch(upsert).start().awaitTermination()\n"
+        "for attempt in range(3):\n  try:\n    main(attempt)\n    break\n  except Exception:\n    pass",
+        ["upsert"],
+    ),
+    "retries of an object": (
+        "class Job:\n  def __init__(self):\n    self.options = {'mode': 'append'}\n  def upsert(self, rows, n):\n    rows.write.save('x')\n"
+        "  def main(self):\n    df.writeStream.foreachBatch(self.upsert).start()\n"
+        "while True:\n  try:\n    Job().main()\n  except Exception:\n    sleep(10)",
+        ["upsert"],
+    ),
+    "objects with tables of their own": (
+        "class Job:\n  def __init__(self, table):\n    self.options = {'table': table}\n  def upsert(self, rows, n):\n    rows.write.save('x')\n"
+        "  def main(self):\n    df.writeStream.foreachBatch(self.upsert).start()\nfor table in ('new', 'paid'):\n  Job(table).main()",
+        ["upsert", "upsert_2"],
+    ),
+    "a function with another table each": (
+        "import functools\ndef upsert(table, rows, n):\n  rows.write.saveAsTable(table)\n"
+        "for table in ('new', 'paid', 'new'):\n  df.writeStream.foreachBatch(functools.partial(upsert, table)).start()",
+        ["upsert", "upsert_2"],
+    ),
+    "a table that a function inside another names": (
+        "def write(table):\n  def save(rows):\n    rows.write.saveAsTable(table)\n  def upsert(rows, n):\n    save(rows)\n"
+        "  df.writeStream.foreachBatch(upsert).start()\nwrite('new')\nwrite('paid')\nwrite('new')",
+        ["upsert", "upsert_2"],
+    ),
     "names of 40 characters and more": (
         f"for kind in ('east', 'west'):\n  df.filter(kind).writeStream.format('iceberg').toTable(f'{LONG}{{kind}}')",
         ["orders_of_all_shops_of_the_com", "orders_of_all_shops_of_the_com_2"],
@@ -70,6 +99,17 @@ def test_each_query_on_one_stream_becomes_a_derive_query(shape: str, read: str) 
     functions = [each.name for each in made.body if isinstance(each, ast.FunctionDef)]
     assert functions[1:] == names
     assert not any(map(keyword.iskeyword, functions))
+
+
+@pytest.mark.parametrize(
+    "sink", ["partial(upsert, table='a')", "partial(upsert, 'a')", "lambda rows, n: upsert('a', rows, n)"]
+)
+def test_a_function_in_another_one_gives_name_and_lines(sink: str) -> None:
+    text = f"from functools import partial\ndef upsert(table, rows, n):\n  rows.write.save(table)\n{ORDERS}df.writeStream.foreachBatch({sink}).start()"
+    said = settings_of_program(text)
+    [query] = said.written
+    assert (query.name, query.line) == ("upsert", 2)
+    assert "rows.write.save(table)" in query.text
 
 
 def test_queries_of_one_line_are_told_apart_and_counted() -> None:
@@ -124,6 +164,20 @@ HELD = {
     "a default": 'def save(rows, password="swordfish"):\n  pass',
     "a with": 'with open(password="swordfish") as c:\n  pass',
     "bytes": 'token = b"swordfish"',
+    "a user of a command": 'subprocess.run("curl -u bob:swordfish http://h", shell=True)',
+    "a user of a command in parts": 'subprocess.run(["curl", "-u", "bob:swordfish", "http://h"])',
+    "a URL in an f-string": "x = create_engine(f\"postgresql://bob:{'swordfish'}@h/db\")",
+    "a URL with a value in it": 'x = f"amqp://bob:swordfish@{host}/x"',
+    "a client with a pair": 'es = Elasticsearch(["h"], ("bob", "swordfish"))',
+    "a client by places": 'r = redis.Redis(host, 6379, 0, "swordfish")',
+    "a client with a user": 'c = InfluxDBClient(host, 8086, user, "swordfish", "db")',
+    "a class of its own": 'ftp = FTP(host, user, "swordfish")',
+    "a client of a function": 'c = boto3.client("s3", None, None, True, None, None, "bob", "swordfish")',
+    "a session": 'c = boto3.Session("bob", "swordfish")',
+    "a provider": 'c = PlainTextAuthProvider("bob", "swordfish")',
+    "a name that may be a secret's": 'api = "swordfish"',
+    "a key": 'key = "swordfish"\nf(key)',
+    "a salt": 'salt: bytes = b"swordfish"',
     "a comment": "x = 1  # the password is swordfish",
     "commented code": '# x.option(\n#   "password",\n#   "swordfish")\nx = 1',
     "a docstring": '"""Log in.\n\nThe password is\nswordfish\n"""',
@@ -162,6 +216,12 @@ def test_what_holds_no_secret_is_quoted() -> None:
         '        trips.write.format("iceberg").mode("append").save(f"glue.db.{kind}_v2")\n'
         "    url = 'jdbc:postgresql://h/db'\n"
         "    trips.write.jdbc(url, 'trips')\n"
+        "    boto3.client('dynamodb').put_item(TableName='trips')\n"
+        "    schema = StructType([StructField('id', LongType()), StructField('at', TimestampType())])\n"
+        "    url = f'http://{host}:{port}/x', f'http://h:8080/{path}', 's3://b/k:v'\n"
+        "    for key, value in table.items():\n"
+        "        pass\n"
+        "    keyed = trips.withColumn('key', F.concat_ws('-', 'a', 'b')).orderBy('key')\n"
     )
     assert lines_without_secrets(text) == text.split("\n")
 

@@ -134,6 +134,10 @@ FOUND = {
     "a table of files beside it": f"static = glue.create_data_frame.from_catalog(database='db', table_name='files')\n{KAFKA}.option('subscribe', 'orders')"
     ".load().join(static, 'id').writeStream.trigger(processingTime='10 seconds').start()",
     "a loop that ends early": f"for t in ['orders', 'payments']:\n  name = t\n  break\n{KAFKA}.option('subscribe', name){WRITE}",
+    "a default behind a variable that is not set": "import os\nname = os.environ.get('NAME') or os.getenv('TOPIC') or 'orders'\n"
+    f"every = os.getenv('EVERY') or '10 seconds'\n{KAFKA}.option('subscribe', name).load().writeStream.trigger(processingTime=every).start()",
+    "a default behind an argument that is not given": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--name')\n"
+    f"a, _ = p.parse_known_args()\n{KAFKA}.option('subscribe', a.name or 'orders'){WRITE}",
     "a key that is there": "args = getResolvedOptions(sys.argv, ['topic', 'nowhere'])\n"
     f"name = args['topic'] if 'topic' in args else 'payments'\n{KAFKA}.option('subscribe', name){WRITE}",
     "a program that ends with its main function": f"import sys\ndef main():\n  {KAFKA}.option('subscribe', 'orders'){WRITE}\n  return 0\nif __name__ == '__main__':\n  sys.exit(main())",
@@ -262,6 +266,44 @@ def test_the_streams_that_an_answer_leaves_out_are_named_and_another_one_is_refu
         settings_of_program(text, RUN, StreamAnswers(topic="sales"))
 
 
+def test_a_role_and_a_stream_of_other_accounts_are_allowed_in_the_file() -> None:
+    read = "s.readStream.format('kinesis').option('streamName', 'orders').option('awsSTSRoleARN', '{}').load().writeStream.start()"
+    made = imported(settings_of_program(read.format("arn:aws:iam::210987654321:role/reader")))
+    assert made["governance"] == {"other_accounts": ["210987654321"]}
+    assert made["streams"]["orders"]["read_role"].endswith("role/reader")
+    assert "governance" not in imported(
+        settings_of_program(read.format("arn:aws:iam::123456789012:role/reader"))
+    )
+
+
+def test_a_topic_of_two_clusters_is_two_streams() -> None:
+    text = "".join(
+        f"a = {KAFKA.replace('b-1', broker)}.option('subscribe', 'orders').load()\n"
+        f"a.writeStream.foreachBatch(lambda rows, n: rows.write.save('{broker}')).start()\n"
+        for broker in ("b-1", "c-1", "b-1")
+    )
+    both = imported(settings_of_program(text))
+    assert {key: each["bootstrap_servers"] for key, each in both["kafka"].items()} == {
+        "theirs": "b-1:9092",
+        "theirs-2": "c-1:9092",
+    }
+    assert [(each["topic"], each["cluster"]) for each in both["streams"].values()] == [
+        ("orders", "theirs"),
+        ("orders", "theirs-2"),
+    ]
+    [job] = both["jobs"].values()
+    derived = [each["source"] for each in job["queries"].values() if each["kind"] == "derive"]
+    assert derived == ["orders_landed", "orders_2_landed", "orders_landed"]
+    for topic in (None, "orders"):
+        one = settings_of_program(text, NO_ARGUMENTS, StreamAnswers(topic=topic, brokers="c-1:9092"))
+        assert (one.name, one.also, [each.line for each in one.written]) == ("orders", (), [4])
+        left = "it reads other streams too, which are not in this file: line 1: orders, or line 5: orders"
+        assert left in one.notes
+        other = settings_of_program(text, NO_ARGUMENTS, StreamAnswers(topic=topic, brokers="d-1:9092"))
+        assert (other.name, other.also, len(other.written)) == ("orders", (), 3)
+        assert "it reads from several clusters, and this file from d-1:9092 alone" in other.notes
+
+
 @pytest.mark.parametrize("trigger", ["once", "availableNow"])
 def test_a_run_that_ends_is_not_taken_for_one_that_goes_on(trigger: str) -> None:
     said = settings_of_program(
@@ -295,6 +337,69 @@ def test_several_queries_on_one_stream_are_told_with_their_triggers() -> None:
         "what writes it (lines 2, 3) is a derive query of a transform to be finished, and an Iceberg table until you name its sink",
         "its triggers are 30 seconds (line 2), 5 seconds (line 3): the shortest is taken",
     )
+
+
+ONCE = "with its trigger availablenow a run ends when it has read what was there"
+AT_ONCE = f"without a trigger a batch follows the other at once: {INSTEAD}"
+DERIVED = "what writes it (lines 3, 4) is a derive query of a transform to be finished, and an Iceberg table until you name its sink"
+PRINTED = "line 4: what it prints, and keeps nowhere, is left out"
+
+
+@pytest.mark.parametrize(
+    ("writers", "seconds", "ends", "notes"),
+    [
+        (["trigger(processingTime='1 hour').format('delta')"], 3600.0, False, []),
+        (["format('delta')", "trigger(processingTime='1 hour').format('console')"], None, False, [PRINTED]),
+        (["format('delta')", "trigger(once=True).format('console')"], None, False, [PRINTED]),
+        (["trigger(availableNow=True)", "trigger(processingTime='1 hour').format('memory')"], None, True,
+         [PRINTED, f"line 3: {ONCE}"]),
+        (["trigger(processingTime='1 hour').format('console')"], 3600.0, False, ["line 3: what it prints"]),
+        (["", "trigger(processingTime='1 hour')"], None, False,
+         [DERIVED, "its triggers are none (line 3), 1 hour (line 4): the shortest is taken", f"line 3: {AT_ONCE}"]),
+        (["", "trigger(once=True)"], None, False,
+         [DERIVED, "its triggers are none (line 3), once (line 4): the shortest is taken", f"line 3: {AT_ONCE}"]),
+        (["trigger(once=True)", "trigger(availableNow=True)"], None, True,
+         [DERIVED, "its triggers are once (line 3), availablenow (line 4): the shortest", "line 3: with", f"line 4: {ONCE}"]),
+        (["trigger(availableNow=several())"], None, False, [f"line 3: its trigger is several(): {INSTEAD}"]),
+        (["trigger(processingTime=several() or '20 seconds')"], 20.0, False,
+         ["its triggers are several() (line 3), 20 seconds (line 3): the shortest is taken"]),
+        (["trigger(realTime='5 minutes')"], None, False, ["line 3: with its trigger realtime it runs without micro"]),
+        (["trigger(once=True).trigger(processingTime='5 seconds')"], 5.0, False, []),
+    ],
+)  # fmt: skip
+def test_the_trigger_is_the_shortest_of_the_queries_that_keep_rows(
+    writers: list[str], seconds: float | None, ends: bool, notes: list[str]
+) -> None:
+    read = f"\ndf = {KAFKA}.option('subscribe', 'orders').load()\n"
+    said = settings_of_program(
+        read + "\n".join(f"df.writeStream{each and '.'}{each}.start()" for each in writers)
+    )
+    assert (said.trigger, said.ends) == (seconds, ends)
+    told = [each for each in said.notes if ": delta: " not in each]
+    assert len(told) == len(notes), said.notes
+    assert all(each.startswith(start) for each, start in zip(told, notes, strict=True)), said.notes
+
+
+@pytest.mark.parametrize(
+    ("branches", "seconds", "notes"),
+    [
+        (("availableNow=True", "processingTime='5 seconds'"), 5.0,
+         ["its triggers are availablenow (line 4), 5 seconds (line 6): the shortest is taken"]),
+        (("processingTime='1 hour'", None), None,
+         ["its triggers are 1 hour (line 4), none (line 7): the shortest is taken", f"line 7: {AT_ONCE}"]),
+        (("availableNow=True", "once=True"), None,
+         ["its triggers are availablenow (line 4), once (line 6): the shortest is taken", f"line 4: {ONCE}", "line 6: with"]),
+    ],
+)  # fmt: skip
+def test_a_trigger_of_a_branch_is_one_of_several(
+    branches: tuple[str, str | None], seconds: float | None, notes: list[str]
+) -> None:
+    one, other = (f"w = w.trigger({each})" if each else "pass" for each in branches)
+    text = f"df = {KAFKA}.option('subscribe', 'orders').load()\nw = df.writeStream\nif mode():\n  {one}\nelse:\n  {other}\nw.start()"
+    said = settings_of_program(text)
+    assert (said.trigger, said.ends) == (seconds, "once" in str(branches))
+    assert len(said.notes) == len(notes), said.notes
+    assert all(each.startswith(start) for each, start in zip(said.notes, notes, strict=True)), said.notes
 
 
 @pytest.mark.parametrize(
@@ -366,6 +471,20 @@ RESHAPED = {
     "columns that are not known": "select(*columns())",
     "a method": "flatMap(lambda row: row.items)",
     "a function of the program": "transform(lambda d: d.select(explode('items')))",
+    "an aggregate of later versions": "select(F.try_sum('n'), F.try_avg('n'))",
+    "an aggregate of another name": "select(F.array_agg('n'))",
+    "an aggregate of bits": "selectExpr('bit_or(n)')",
+    "a histogram": "select(F.histogram_numeric('n', F.lit(3)))",
+    "a generator of variants": "selectExpr('variant_explode(v)')",
+    "rows by a column": "select('a')[df['a'] > 1]",
+    "rows by two columns": "select('a')[(df['a'] > 1) & (df.b == 2)]",
+    "rows by a function": "select('a')[F.col('a') > 1]",
+    "rows by a column's method": "select('a')[df.a.isNotNull()]",
+    "rows by a condition of a name": "select('a')[condition]",
+    "a generator among chosen columns": "select('a')[['a', explode('items')]]",
+    "rows without nulls": "na.drop()",
+    "rows with another value for nulls": "na.fill(0)",
+    "rows with another value": "na.replace({'a': 'b'})",
 }
 PLAIN_COLUMNS = {
     "columns": f"select({PARSED}).select('o.*').withColumn('day', F.to_date('at')).withColumnRenamed('a', 'count')",
@@ -373,6 +492,9 @@ PLAIN_COLUMNS = {
     "the frame's columns": "select([F.lower(c) for c in df.columns])",
     "a tuple of JSON": "select(F.json_tuple('value', 'a', 'b'))",
     "texts": "selectExpr('CAST(value AS STRING)', 'upper(inline) AS b')",
+    "chosen columns": "select('a', 'b')[['a', 'b']]",
+    "columns of the frame": "select(df['a'], df.b, df[0], df.c.cast('string'), df['d'].alias('e'))",
+    "a column of the frame in a function": "withColumn('a', F.upper(df['a']) + df.b.substr(0, 3))",
 }
 
 
@@ -382,8 +504,8 @@ PLAIN_COLUMNS = {
 def test_a_query_that_makes_other_rows_is_not_replaced_by_the_landing_table(shape: str, shaped: bool) -> None:
     text = (
         "from shop.helpers import columns, sql\nfrom pyspark.sql import functions as F\nfrom pyspark.sql.functions import *\n"
-        f"item = explode('items')\ndf = {KAFKA}.option('subscribe', 'orders').load()\n"
+        f"item = explode('items')\ncondition = F.col('a') > 1\ndf = {KAFKA}.option('subscribe', 'orders').load()\n"
         f"df.{ {**RESHAPED, **PLAIN_COLUMNS}[shape] }.writeStream.format('delta').start()"
     )  # fmt: skip
     said = settings_of_program(text)
-    assert [each.name for each in said.written] == ["delta_6"] * shaped
+    assert [each.name for each in said.written] == ["delta_7"] * shaped

@@ -101,6 +101,10 @@ KNOWN = {
     "the same object": "l = []\nm = l\nt = l is None, l == m, None is None",
     "keys change with their dictionary": "d = {'a': 1}\nk = d.keys()\nd['b'] = 2\nt = list(k)",
     "stars in a call": "def f(a, b=2, *c, **d):\n  d['x'] = 1\n  return a, b, c, d\nd = {'k': 3}\nt = f(*[1, 2, 3], **d), d",
+    "a partial function": "from functools import partial\ndef f(a, b, *c, d=0, **e):\n  return a, b, c, d, e\ng = partial(f, 1, d=2)\n"
+    "t = g(3), g(4, 5, d=6, k=7), partial(g, 8)(9)",
+    "functions that differ by what is around them": "def make(x):\n  def f():\n    return x\n  return f\nf, g = make(1), make(2)\nh = f\n"
+    "for k in [1, 2]:\n  h = g if k == 2 else f\nt = h()",
     "two loops in a comprehension": "t = [a + b for a in 'xy' if a != 'y' for b in 'cd']",
 }  # fmt: skip
 """Programs of which all is known."""
