@@ -11,8 +11,7 @@ from millrace.config.aws.deployed_sizes_to_keep import DeployedCluster, Deployed
 from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import Plan, plan, total_cost
 from millrace.sizing.cost import CENT
-from millrace.sizing.simulation.plan_simulation_check import contradictions_of_plan
-from tests.unit.sizing.plan_relations import sized
+from tests.unit.sizing.plan_relations import contradictions_of_plan, sized
 from tests.unit.sizing.random_environments import Document, documents, milliseconds
 
 

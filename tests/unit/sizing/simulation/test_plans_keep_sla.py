@@ -25,9 +25,8 @@ from millrace.sizing.simulation import (
     simulate,
 )
 from millrace.sizing.simulation.plan_scenario import scaling_policy_of_job, scenario_of_job, streams_of_job
-from millrace.sizing.simulation.plan_simulation_check import contradictions_of_plan
 from millrace.sizing.simulation.task_schedule import divide_stream
-from tests.unit.sizing.plan_relations import several
+from tests.unit.sizing.plan_relations import contradictions_of_plan, several
 from tests.unit.sizing.test_plan import built
 
 ROOT = Path(__file__).resolve().parents[4]
