@@ -42,6 +42,12 @@ ANOTHER_NAME = (
 )
 """Advice for a topic that was made again or is in another cluster: a new checkpoint alone does not help."""
 
+ANOTHER_SINK = (
+    "rows that the sink has under another key or in another order stay in it, and later ones do not replace them: give the query "
+    "another table or target, or delete these rows while the job is stopped"
+)
+"""Advice for another key or order: a new checkpoint alone does not help."""
+
 
 class ManifestError(ValueError):
     """Error of a text that is not a manifest of this version's format."""
@@ -133,8 +139,8 @@ class ManifestChange:
     ----------
     why
         Reason why the checkpoint cannot be continued; empty if it can be, with ``follows`` as the consequence.
-    repeats
-        True if the new source numbers its records like the old one: from 0, under the same names.
+    first
+        Step that a new checkpoint needs before it, such as :data:`ANOTHER_NAME`; empty for none.
     """
 
     what: str
@@ -142,7 +148,7 @@ class ManifestChange:
     after: str
     why: str = ""
     follows: str = ""
-    repeats: bool = False
+    first: str = ""
 
     def __str__(self) -> str:
         return f"{self.what} was {self.before} and is {self.after}: {self.why or self.follows}"
@@ -232,18 +238,17 @@ def find_changes(old: Manifest, new: Manifest) -> tuple[ManifestChange, ...]:
         )
     differences += _changes_of_sources(old, new)
     for route in sorted(old.sinks.keys() & new.sinks.keys()):
-        if old.sinks[route] != new.sinks[route]:
+        was, now = old.sinks[route], new.sinks[route]
+        if was != now:
             what = f"the sink{f' of route {route}' if route else ''}"
-            why = "a repeated batch would be in both"
-            differences.append(ManifestChange(what, old.sinks[route], new.sinks[route], why))
+            same = was.partition(" by ")[0] == now.partition(" by ")[0]
+            why = "its rows have the other key or order" if same else "a repeated batch would be in both"
+            differences.append(ManifestChange(what, was, now, why, first=ANOTHER_SINK if same else ""))
     differences += _changes_of_state(old, new)
     if _major_and_minor(new.spark) < _major_and_minor(old.spark):
-        if old.state is not None:
-            why = "an earlier Spark does not read the states of a later one"
-            differences.append(ManifestChange("Spark", old.spark, new.spark, why))
-        else:
-            follows = "the logs of a query without state are read by both"
-            differences.append(ManifestChange("Spark", old.spark, new.spark, follows=follows))
+        why = "an earlier Spark does not read the states of a later one" if old.state is not None else ""
+        follows = "" if why else "the logs of a query without state are read by both"
+        differences.append(ManifestChange("Spark", old.spark, new.spark, why, follows))
     return tuple(differences)
 
 
@@ -256,8 +261,8 @@ def advice_for_changes(
     environment: str, job: str, query: str, differences: tuple[ManifestChange, ...] = ()
 ) -> str:
     """Return the advice for a checkpoint that cannot be continued for these reasons."""
-    first = f"{ANOTHER_NAME}; then " if any(change.repeats for change in differences) else ""
-    return first + (
+    first = dict.fromkeys(f"{change.first}; then " for change in differences if change.first)
+    return "".join(first) + (
         f"`millrace checkpoint reset {job} {query} --env {environment}` lets it start from the beginning (for a stream or topic with "
         "`--at TIME --overlap 10m`, a time before the oldest record that was not read), a query of another name has a "
         "checkpoint of its own, and the version that wrote this one continues from it"
@@ -288,8 +293,10 @@ def _changes_of_sources(old: Manifest, new: Manifest) -> Iterator[ManifestChange
             )
             yield ManifestChange(f"{what}'s connector", was.connector, now.connector, why)
         elif was.connector != now.connector or was.of != now.of:
-            why, repeats = "its positions belong to the old one", bool(set(was.topics) & set(now.topics))
-            yield ManifestChange(what, str(was), str(now), why, repeats=repeats)
+            # The new source numbers its records like the old one: from 0, under the same names.
+            first = ANOTHER_NAME if set(was.topics) & set(now.topics) else ""
+            why = "its positions belong to the old one"
+            yield ManifestChange(what, str(was), str(now), why, first=first)
         elif gone := sorted(set(was.topics) - set(now.topics)):
             why = f"what is unread of {', '.join(gone)} would be passed over"
             yield ManifestChange(f"{what}'s topics", *topics, why)
@@ -316,7 +323,7 @@ def _changes_of_state(old: Manifest, new: Manifest) -> Iterator[ManifestChange]:
         ("the joined table", was.joined or "none", now.joined or "none"),
     ):
         if before != after:
-            yield ManifestChange(what, before, after, why)
+            yield ManifestChange(what, before, after, why, first=ANOTHER_SINK)
     # Two versions of Spark may write the same plan differently.
     known = old.operators is not None and new.operators is not None
     if (
@@ -325,7 +332,8 @@ def _changes_of_state(old: Manifest, new: Manifest) -> Iterator[ManifestChange]:
         and old.operators != new.operators
     ):
         before, after = ("; ".join(m.operators or ()) or "none" for m in (old, new))
-        yield ManifestChange("what keeps state", before, after, why)
+        why += " (an aggregate goes on if the transform casts a wider column to its earlier type)"
+        yield ManifestChange("what keeps state", before, after, why, first=ANOTHER_SINK)
     for what, remains, wanted in (
         ("the number of state partitions", was.partitions, now.partitions),
         ("the state store", was.provider, now.provider),

@@ -20,7 +20,7 @@ def describe_stateful_operators(rows: DataFrame) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        From the sink to the sources, such as ``Aggregate by carrier string``. A computed column, such as a
+        From the sink to the sources, such as ``Aggregate of max(double) by carrier string``. A computed column, such as a
         window, is followed by a digest of its expression. Spark's column numbers are left out: they differ
         from one start to the next.
     """
@@ -31,7 +31,12 @@ def describe_stateful_operators(rows: DataFrame) -> tuple[str, ...]:
 def _describe_operators(node: Any) -> Iterator[str]:
     name = _java_class_name(node)
     if name == "Aggregate":
-        yield f"Aggregate by {_describe_columns(node.groupingExpressions(), node.child())}"
+        # Equal functions share their part of the state.
+        functions = {
+            f.sql(): _describe_function(f) for f in _aggregate_functions(node.aggregateExpressions())
+        }
+        of = f" of {', '.join(functions.values())}" if functions else ""
+        yield f"Aggregate{of} by {_describe_columns(node.groupingExpressions(), node.child())}"
     elif name in ("Deduplicate", "DeduplicateWithinWatermark"):
         yield f"{name} by {_describe_columns(node.keys(), node.child())}"
     elif name == "Join":
@@ -45,6 +50,21 @@ def _describe_operators(node: Any) -> Iterator[str]:
     for child in _list_of_scala_sequence(node.children()):
         if child.isStreaming():
             yield from _describe_operators(child)
+
+
+def _aggregate_functions(expressions: Any) -> Iterator[Any]:
+    """Yield the aggregate functions in expressions, at any depth."""
+    for each in _list_of_scala_sequence(expressions):
+        if _java_class_name(each) == "AggregateExpression":
+            yield each.aggregateFunction()
+        else:
+            yield from _aggregate_functions(each.children())
+
+
+def _describe_function(function: Any) -> str:
+    """Name a function with the types of its arguments: they define the layout of what it keeps."""
+    types = (each.dataType().simpleString() for each in _list_of_scala_sequence(function.children()))
+    return f"{function.prettyName()}({', '.join(types)})"
 
 
 def _describe_columns(expressions: Any, below: Any = None) -> str:
@@ -66,11 +86,23 @@ def _projected_expression(column: Any, node: Any) -> str | None:
         if _java_class_name(node) == "Project":
             for each in _list_of_scala_sequence(node.projectList()):
                 if _java_class_name(each) == "Alias" and each.exprId().id() == column.exprId().id():
-                    return str(each.child().sql())
+                    made = each.child()
+                    if not _is_cast_of(made, column.name()):
+                        return str(made.sql())
+                    column = made.child()
+                    break
         children = _list_of_scala_sequence(node.children())
         if len(children) != 1:
             return None
         node = children[0]
+
+
+def _is_cast_of(expression: Any, name: str) -> bool:
+    """Check for a cast of an equally named column, such as to the type of before the column became wider."""
+    if _java_class_name(expression) != "Cast":
+        return False
+    column = expression.child()
+    return _java_class_name(column) == "AttributeReference" and column.name() == name
 
 
 def _list_of_scala_sequence(sequence: Any) -> list[Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from ..checkpoints import derive_bounded_run_end
@@ -37,6 +39,9 @@ from ..sinks.refused_rows_dead_letters import DeadLetterTable
 from ..sources.base import reader_of
 from .checkpoint_check import CheckpointCheck
 
+StateCheck = Callable[[str, DataFrame], None]
+"""Compares the state of a query's plan with its checkpoint, see :meth:`CheckpointCheck.refuse_other_state`."""
+
 
 def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
     """Make tables and queries, so that every error shows before the first record is read.
@@ -52,8 +57,8 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(run.job.queries, key=lambda q: isinstance(q, DeriveSettings))
     queries = tuple(
-        manifests.checked_query_that_updates_manifest(
-            _with_source_batch_handlers(run, q, _build_query(run, q))
+        manifests.query_that_updates_manifest(
+            _with_source_batch_handlers(run, q, _build_query(run, q, manifests.refuse_other_state))
         )
         for q in order
     )
@@ -69,12 +74,15 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
 def open_query_for_measurement(run: JobRun, name: str, most: int | None) -> ReadyQuery:
     """Open one query of a job for a measurement; ``most`` limits the rows of a batch of a derive query."""
     required_spark_settings.prepare_or_refuse_session(run.spark, run.job)
-    return _build_query(run, next(q for q in run.job.queries if q.name == name), most)
+    query = next(q for q in run.job.queries if q.name == name)
+    return _build_query(run, query, lambda _name, _rows: None, most)
 
 
-def _build_query(run: JobRun, query: QuerySettings, most: int | None = derive.ROWS_PER_BATCH) -> ReadyQuery:
+def _build_query(
+    run: JobRun, query: QuerySettings, check: StateCheck, most: int | None = derive.ROWS_PER_BATCH
+) -> ReadyQuery:
     if isinstance(query, DeriveSettings):
-        return _build_derive_query(run, query, most)
+        return _build_derive_query(run, query, check, most)
     return _build_land_or_direct_query(run, query)
 
 
@@ -119,7 +127,9 @@ def _build_land_or_direct_query(run: JobRun, query: LandSettings | DirectSetting
     )
 
 
-def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) -> ReadyQuery:
+def _build_derive_query(
+    run: JobRun, query: DeriveSettings, check: StateCheck, most: int | None
+) -> ReadyQuery:
     spark = run.spark
     for table in query.landing_tables:
         await_landing_table(run, query.name, table)
@@ -132,6 +142,7 @@ def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) ->
     checkpoint = Checkpoint(f"{run.job.checkpoints}/{query.name}", source=source_digest(query.landing_tables))
     compose = make_enrich_then_transform(run, query.name, query)
     rows = open_derived_stream(run, query, compose, landing, most)
+    check(query.name, rows)
     for name in write_starts_and_list_expired_tables(spark, rows, checkpoint, query.name):
         run.report.emit(
             "started_from_full_table",
@@ -148,7 +159,7 @@ def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) ->
     handler = DeriveBatchWriter(query, landing, compose, sink, letters, checkpoint, run.report)
 
     def rebuild_if_schema_changed() -> ReadyQuery | None:
-        return None if landing_schemas() == before else _build_derive_query(run, query, most)
+        return None if landing_schemas() == before else _build_derive_query(run, query, check, most)
 
     built = ReadyQuery(
         query.name,

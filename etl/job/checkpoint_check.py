@@ -64,31 +64,36 @@ class CheckpointCheck:
             raise StartError("\n".join(wrong))
         return dataclasses.replace(self._job, queries=tuple(queries))
 
-    def checked_query_that_updates_manifest(self, query: ReadyQuery) -> ReadyQuery:
-        """Return a built query that keeps its checkpoint's manifest current, after a comparison of its state with the checkpoint.
-
-        A checkpoint without a manifest gets one now. The manifest of another version is replaced after this version's
-        first batch, so a version that completes no batch leaves no trace.
+    def refuse_other_state(self, query: str, rows: DataFrame) -> None:
+        """Compare the state of a query's plan with that of the checkpoint, before a table is made or altered for its results.
 
         Raises
         ------
         StartError
             Its state has another layout.
         """
+        new, old = self._new[query], self._old[query]
+        if new.state is not None:
+            new = self._new[query] = dataclasses.replace(new, operators=describe_stateful_operators(rows))
+        if old is not None:
+            self._refuse_incompatible_changes(query, manifest.find_changes(old, new))
+
+    def query_that_updates_manifest(self, query: ReadyQuery) -> ReadyQuery:
+        """Return a built query that keeps its checkpoint's manifest current.
+
+        A checkpoint without a manifest gets one now. The manifest of another version is replaced after this version's
+        first batch, so a version that completes no batch leaves no trace.
+        """
         origin = self._origins.get(query.name)
         if origin is not None:
             handle = HandlerWithFirstBatchAction(query.handle, before=origin.check_before_first_batch)
             query = dataclasses.replace(query, check=partial(origin, query.check), handle=handle)
-        new = self._new[query.name]
-        if new.state is not None:
-            new = self._new[query.name] = dataclasses.replace(
-                new, operators=describe_stateful_operators(query.rows)
-            )
-        old = self._old[query.name]
+        new, old = self._new[query.name], self._old[query.name]
+        # A query whose tables changed while it runs is built again, and compared with what runs now.
+        self._old[query.name] = new
         if old is None:
             self._write_manifest(new)
             return query
-        self._refuse_incompatible_changes(query.name, manifest.find_changes(old, new))
         if new.state is not None and old.state is not None:
             # The checkpoint keeps these two; so the next version reports the difference again.
             state = dataclasses.replace(

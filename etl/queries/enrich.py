@@ -112,7 +112,7 @@ class ReferenceTable:
         """
         kinds = {field.name: field.dataType for field in table.schema.fields}
         for (here, there), our in zip(self.settings.on.items(), ours, strict=True):
-            column, kind = F.col(there), kinds[there]
+            column, kind = F.col(f"`{there}`"), kinds[there]
             # ``join`` reports a column that the stream lacks.
             if our is not None and our != kind:
                 both = StructType([StructField("ours", our), StructField("theirs", kind)])
@@ -139,7 +139,7 @@ class ReferenceTable:
             for i, column in enumerate(self._join_columns_in_compared_type(table, ours))
         ]
         names = [f"_key_{i}" for i in range(len(keys))]
-        value = F.struct(*(F.col(c).alias(new) for new, c in values.items())).alias("_value")
+        value = F.struct(*(F.col(f"`{c}`").alias(new) for new, c in values.items())).alias("_value")
         grouped = (
             table.select(*keys, value)
             .dropna(subset=names)
@@ -198,5 +198,7 @@ class ReferenceTable:
             parts += [f"the stream already has {', '.join(taken)}"] * bool(taken)
             raise StartError(f"enrichment with {self.table}: {'; '.join(parts)}")
         keys = [f"_key_{i}" for i in range(len(self.settings.on))]
-        matches = [stream[column] == rows[key] for column, key in zip(self.settings.on, keys, strict=True)]
+        matches = [
+            stream[f"`{column}`"] == rows[key] for column, key in zip(self.settings.on, keys, strict=True)
+        ]
         return stream.join(F.broadcast(rows), matches, "left").drop(*keys)

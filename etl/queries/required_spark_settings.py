@@ -28,7 +28,8 @@ RUNTIME = {
     # With the default (EXCEPTION) a day before 1582, or a time before 1900, fails a write of Parquet files. CORRECTED is the
     # default of Spark 4: such days are written unchanged, not converted to another calendar.
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    # With the default (INT96) Arrow and others read a time before 1678 as another one: their nanoseconds overflow.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Java compiles no method of more bytes: code of a whole stage, as of a change event's decoding, would be interpreted for each record.
     "spark.sql.codegen.hugeMethodLimit": "8000",
     # A batch is cached for two reads: a dictionary of each column takes longer than it spares.

@@ -134,4 +134,6 @@ def _with_watermark_without_early_rows(
     known = F.least("_arrived_at", "_landed_at") + F.expr(f"INTERVAL '{mark.ahead_seconds:.6f}' SECOND")
     early = F.coalesce(F.col(f"`{mark.time}`") > known, F.lit(False))
     observed = rows.observe(EARLY + which, F.count(F.when(early, 1)).alias("rows"))
-    return observed.where(~early).withWatermark(mark.time, f"{round(mark.delay_seconds * 1000)} milliseconds")
+    return observed.where(~early).withWatermark(
+        f"`{mark.time}`", f"{round(mark.delay_seconds * 1000)} milliseconds"
+    )

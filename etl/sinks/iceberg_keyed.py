@@ -105,7 +105,7 @@ class KeyedIcebergSink:
                     F.count(F.lit(1)).alias("rows"),
                     *(
                         (
-                            F.count(self.time).alias("timed"),
+                            F.expr(f"count(`{self.time}`)").alias("timed"),
                             F.expr(f"min(unix_micros(`{self.time}`))").alias("first"),
                             F.expr(f"max(unix_micros(`{self.time}`))").alias("last"),
                         )

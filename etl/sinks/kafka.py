@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,6 +22,7 @@ from ..sources.kafka.connection import (
     apply_bind_options,
     bootstrap_servers,
     closing_admin_client,
+    topic_cleanup_policy,
     with_resolved_brokers,
 )
 from .base import (
@@ -77,6 +78,8 @@ class KafkaSink:
     settings: KafkaSinkSettings
     connection: Connection
     acts_on_rdd: bool = False
+    _policies: dict[str, str | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """``cleanup.policy`` of the topic at the start, by its name; asked for if a column is the key."""
 
     @cached_property
     def _login_options(self) -> CachedConnectionOptions:
@@ -103,7 +106,7 @@ class KafkaSink:
         }
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
-        """Check that the topic and the column of its key exist.
+        """Check that the topic and the column of its key exist; with a key, ask whether the topic is compacted.
 
         Raises
         ------
@@ -116,19 +119,18 @@ class KafkaSink:
             raise StartError(
                 f"Kafka topic {topic}: the sink's key is column {key}, which the rows do not have"
             )
-        topics = self._existing_topics(spark)
-        if topic not in topics:
-            raise StartError(f"Kafka topic {topic} does not exist on {bootstrap_servers(self.connection)}")
-
-    def _existing_topics(self, spark: SparkSession) -> set[str]:
         try:
             with closing_admin_client(
                 spark, self._login_options.cached_or_read_options(), _START_SECONDS
             ) as (client, answer):
-                return {str(name) for name in answer(client.listTopics().names())}
+                there = topic in {str(name) for name in answer(client.listTopics().names())}
+                if there and key is not None:
+                    self._policies[topic] = topic_cleanup_policy(spark, client, answer, topic)
         except NoAnswerError as error:
             said = login.login_advice(error.__cause__, self.connection) or str(error)
-            raise StartError(f"Kafka topic {self.settings.topic}: {said}") from error
+            raise StartError(f"Kafka topic {topic}: {said}") from error
+        if not there:
+            raise StartError(f"Kafka topic {topic} does not exist on {bootstrap_servers(self.connection)}")
 
     def to_messages(self, rows: DataFrame, batch: str = "") -> DataFrame:
         """Convert rows to messages: identity, key, value, headers, and ``_refused`` for a row that cannot be sent.
@@ -152,23 +154,29 @@ class KafkaSink:
         size = _total_bytes_column(
             F.col("key"), F.col("value"), *(F.col("headers")[i]["value"] for i in range(len(names)))
         )
-        return formed.withColumn("_refused", F.coalesce("_unstorable", self._refusal_reason(size))).drop(
-            "_unstorable"
-        )
+        why = F.coalesce("_unstorable", self._refusal_reason(F.col("key"), size))
+        return formed.withColumn("_refused", why).drop("_unstorable")
 
     @property
     def _message_key(self) -> Column:
         return (F.col(f"`{self.settings.key}`") if self.settings.key else F.col("_id")).cast("string")
 
-    def _refusal_reason(self, size: Column) -> Column:
+    def _refusal_reason(self, key: Column, size: Column) -> Column:
         most = self.settings.max_record_bytes
-        return F.when(size > most, F.format_string(f"the message has %d bytes; the limit is {most}", size))
+        too_large = F.when(
+            size > most, F.format_string(f"the message has %d bytes; the limit is {most}", size)
+        )
+        if "compact" not in (self._policies.get(self.settings.topic) or ""):
+            return too_large
+        # The broker refuses the other messages of the producer's batch with it.
+        why = f"{self.settings.key} is null, and a compacted topic takes no message without a key"
+        return F.when(key.isNull(), F.lit(why)).otherwise(too_large)
 
     def _dead_letters(self, rows: DataFrame, batch: str) -> DataFrame:
         size = _total_bytes_column(
             self._message_key, _message_value(rows), *_message_headers(rows, batch).values()
         )
-        why = F.coalesce(reason_not_storable(rows), self._refusal_reason(size))
+        why = F.coalesce(reason_not_storable(rows), self._refusal_reason(self._message_key, size))
         return dead_letters_of_refused_rows(rows, why).where(F.col("_error").isNotNull())
 
     def write(

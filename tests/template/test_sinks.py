@@ -159,7 +159,8 @@ def test_a_job_may_write_its_sinks_and_nothing_else(of: Of) -> None:
     )
     assert told["job-out", "DeleteItems"] == ("dynamodb:DeleteItem", arn("dynamodb", "table/clicks"))
     assert told["job-out", "WriteTheirs"] == (
-        ["kafka-cluster:DescribeTopic", "kafka-cluster:ReadData", "kafka-cluster:WriteData"],
+        ["kafka-cluster:DescribeTopic", "kafka-cluster:DescribeTopicDynamicConfiguration", "kafka-cluster:ReadData",
+         "kafka-cluster:WriteData"],
         arn("kafka", "topic/theirs/abc-1/totals"),
     )  # fmt: skip
     assert told["job-out", "ReadBackTheirs"] == (

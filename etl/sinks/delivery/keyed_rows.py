@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import and_
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     DataType,
+    DoubleType,
+    FloatType,
     StringType,
     StructField,
     StructType,
@@ -16,7 +17,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ...formats.decoding.decoder_output_and_checks import CHANGE, all_leaves_condition, valid_utf8_condition
+from ...formats.decoding.decoder_output_and_checks import (
+    CHANGE,
+    all_leaves_condition,
+    all_texts_utf8_condition,
+    contains_type,
+    with_replaced_leaves,
+)
 from ...formats.decoding.decoder_per_topic import COLUMN as ROUTE
 from ...record.envelope import CARRIED, COLUMNS
 from ...record.errors import StartError
@@ -85,31 +92,54 @@ def user_columns(rows: DataFrame, key: tuple[str, ...], name: str) -> list[Struc
 
 
 def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:
-    """Return the ``_id`` of a result: its key as JSON.
+    """Return the ``_id`` of a result: its key as JSON, with -0.0 as the equal 0.0.
 
     Times have milliseconds, like the bounds of windows. They have microseconds if a time in the key is not a full
     millisecond, as two such keys would otherwise be equal. So would two texts that are not UTF-8, such as binary keys
-    of Kafka as text: JSON has the same character for all invalid bytes. Then the names end with ``(base64)``, and
-    texts are their bytes.
+    of Kafka as text: JSON has the same character for all invalid bytes. Then the names of columns that hold text, at any
+    depth, end with ``(base64)``, and texts are their bytes.
 
     Parameters
     ----------
     key
         Names of columns.
     """
-    kinds = {field.name: field.dataType for field in schema.fields}
-    result = F.to_json(F.struct(*key))
-    coarse = all_leaves_condition(
-        StructType([schema[c] for c in key]), F.struct(*key), _full_millisecond_condition
-    )
+    kinds = {name: schema[name].dataType for name in key}
+    values = {
+        name: with_replaced_leaves(kind, F.col(f"`{name}`"), None, _is_float, _with_one_zero)
+        for name, kind in kinds.items()
+    }
+    whole, kind = _struct_of(values), StructType([schema[name] for name in key])
+    result = F.to_json(whole)
+    coarse = all_leaves_condition(kind, whole, _full_millisecond_condition)
     if coarse is not None:
-        result = F.when(~coarse, F.to_json(F.struct(*key), dict(JSON_OPTIONS))).otherwise(result)
-    texts = [c for c in key if isinstance(kinds[c], StringType)]
-    if texts:
-        valid = reduce(and_, (valid_utf8_condition(F.col(c)) | F.col(c).isNull() for c in texts))
-        plain = (F.col(c).cast("binary").alias(f"{c} (base64)") if c in texts else c for c in key)
-        result = F.when(~valid, F.to_json(F.struct(*plain), dict(JSON_OPTIONS))).otherwise(result)
+        result = F.when(~coarse, F.to_json(whole, dict(JSON_OPTIONS))).otherwise(result)
+    valid = all_texts_utf8_condition(kind, whole)
+    if valid is not None:
+        plain = {
+            f"{name} (base64)" if contains_type(kinds[name], _is_text) else name: with_replaced_leaves(
+                kinds[name], value, None, _is_text, lambda _, text, __: text.cast("binary")
+            )
+            for name, value in values.items()
+        }
+        result = F.when(~valid, F.to_json(_struct_of(plain), dict(JSON_OPTIONS))).otherwise(result)
     return result
+
+
+def _struct_of(values: Mapping[str, Column]) -> Column:
+    return F.struct(*(value.alias(name) for name, value in values.items()))
+
+
+def _is_text(kind: DataType) -> bool:
+    return isinstance(kind, StringType)
+
+
+def _is_float(kind: DataType) -> bool:
+    return isinstance(kind, FloatType | DoubleType)
+
+
+def _with_one_zero(kind: DataType, value: Column, _: Column) -> Column:
+    return F.when(value == 0, F.lit(0.0).cast(kind)).otherwise(value)
 
 
 def _full_millisecond_condition(kind: DataType, value: Column) -> Column | None:

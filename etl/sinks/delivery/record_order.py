@@ -67,8 +67,8 @@ _STREAM = "1"
 _DIGITS = 56
 """Digits of a sequence number of Kinesis; an offset of Kafka has at most 19."""
 
-_MOST_DIGITS = 38
-"""Digits of Spark's widest DECIMAL."""
+_DECIMAL_DIGITS = 39
+"""Digits of Spark's widest DECIMAL, and the 0 before its point: a column that a schema change makes wider keeps the form of its values."""
 
 _WHOLE: dict[type[DataType], str] = {
     ByteType: "{}",
@@ -116,7 +116,10 @@ def time_lane_and_position_of_order(order: Column) -> tuple[Column, Column, Colu
 
 
 def order_prefix(schema: StructType, column: str | None, name: str) -> Column:
-    """Return the first part of the order: a text of fixed width that sorts like the values of a column, null first.
+    """Return the first part of the order: a text that sorts like the values of a column, null first.
+
+    A sign and the digits without the point, of a negative number their complement. They are the same in each type to which a
+    schema change may widen the column (:mod:`etl.record.schema_evolution`), which keeps the scale of a DECIMAL.
 
     Parameters
     ----------
@@ -135,21 +138,20 @@ def order_prefix(schema: StructType, column: str | None, name: str) -> Column:
     kind = next((f.dataType for f in schema.fields if f.name == column), None)
     if kind is None:
         raise StartError(f"transform {name}: its result lacks column {column}, which latest_by.order names")
-    # Shifted above zero, so that no text has a sign; a value's scale is that of its column.
-    if isinstance(kind, DecimalType) and kind.precision < _MOST_DIGITS:
-        wider = DecimalType(kind.precision + 1, kind.scale)
-        shift, value = 10 ** (kind.precision - kind.scale), F.col(f"`{column}`")
+    if isinstance(kind, DecimalType):
+        scale, value = kind.scale, F.col(f"`{column}`")
     elif type(kind) in _WHOLE:
-        wider, shift = DecimalType(20, 0), 2**63
-        value = F.expr(_WHOLE[type(kind)].format(f"`{column}`"))
+        scale, value = 0, F.expr(_WHOLE[type(kind)].format(f"`{column}`")).cast(DecimalType(20, 0))
     else:
         raise StartError(
             f"transform {name}: column {column} of latest_by.order has type {kind.simpleString()}; it must "
-            f"be a whole number, a DECIMAL of less than {_MOST_DIGITS} digits, a DATE or a TIMESTAMP: cast it"
+            "be a whole number, a DECIMAL, a DATE or a TIMESTAMP: cast it"
         )
-    width = wider.precision + (wider.scale > 0)
-    shifted = (value.cast(wider) + F.lit(str(shift)).cast(wider)).cast(wider)
-    return F.coalesce(F.lpad(shifted.cast("string"), width, "0"), F.lit("0" * width))
+    # A cast to text writes small decimals with an exponent.
+    digits = F.lpad(F.translate(F.format_number(value, scale), "-,.", ""), _DECIMAL_DIGITS, "0")
+    negative = F.concat(F.lit("1"), F.translate(digits, "0123456789", "9876543210"))
+    text = F.when(value < 0, negative).otherwise(F.concat(F.lit("2"), digits))
+    return F.coalesce(text, F.lit("0" * (_DECIMAL_DIGITS + 1)))
 
 
 def latest_row_of_each_id(rows: DataFrame) -> DataFrame:

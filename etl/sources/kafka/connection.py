@@ -231,6 +231,28 @@ def closing_admin_client(
         yield client, lambda future: future.get(seconds, unit)
 
 
+def topic_cleanup_policy(
+    spark: SparkSession, client: Any, answer: Callable[[Any], Any], topic: str
+) -> str | None:
+    """Return ``cleanup.policy`` of a topic, such as ``compact,delete``; None if the login may not ask for it.
+
+    Parameters
+    ----------
+    client, answer
+        From :func:`closing_admin_client`.
+    """
+    jvm: Any = spark._jvm
+    resources = jvm.org.apache.kafka.common.config.ConfigResource
+    resource = resources(resources.Type.TOPIC, topic)
+    try:
+        configurations = answer(client.describeConfigs(jvm.java.util.List.of(resource)).all())
+    except Py4JJavaError as error:
+        if "AuthorizationException" in describe_error(error):
+            return None
+        raise
+    return str(configurations.get(resource).get("cleanup.policy").value())
+
+
 def client_properties(connecting: Mapping[str, str]) -> dict[str, str]:
     """Return the options of Spark's Kafka source under the names of Kafka's own clients."""
     return {name.removeprefix("kafka."): value for name, value in connecting.items()}

@@ -80,7 +80,7 @@ FIXED_IN_CORE = frozenset(
         "spark.sql.jsonGenerator.ignoreNullFields",
         "spark.sql.legacy.timeParserPolicy",
         "spark.sql.parquet.datetimeRebaseModeInWrite",
-        "spark.sql.parquet.int96RebaseModeInWrite",
+        "spark.sql.parquet.outputTimestampType",
         "spark.sql.session.timeZone",
         "spark.sql.storeAssignmentPolicy",
         "spark.sql.streaming.metricsEnabled",

@@ -82,6 +82,9 @@ class KafkaSink(StreamSink):
         yield allow(f"ConnectTo{label}", connecting, [base], why=why)
         # Reading is for a replayed batch: messages that the topic already holds are not sent again.
         writing = ["kafka-cluster:DescribeTopic", "kafka-cluster:ReadData", "kafka-cluster:WriteData"]
+        if self.key is not None:
+            # A compacted topic takes no message without a key.
+            writing.append("kafka-cluster:DescribeTopicDynamicConfiguration")
         topic = f"{base.replace(':cluster/', ':topic/', 1)}/{names.stream(self.topic)}"
         yield allow(f"Write{label}", writing, [topic], why=why)
         yield allow(

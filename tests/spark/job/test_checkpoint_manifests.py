@@ -20,7 +20,7 @@ from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
 from tests.faults import small_job_documents
 from tests.spark.queries.test_stateful_derive import Pipeline
-from tests.spark.source_batches import Events, frame, good, kafka_rows
+from tests.spark.source_batches import DDL, Events, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 
@@ -48,19 +48,21 @@ def test_a_query_that_groups_by_something_else_is_refused(aggregate: Pipeline) -
     aggregate.derive()
     before = held(aggregate)
     (operator,) = before.operators or ()
-    assert operator.startswith("Aggregate by window struct<start:timestamp,end:timestamp> #")
+    assert operator.startswith(
+        "Aggregate of count(int), sum(double) by window struct<start:timestamp,end:timestamp> #"
+    )
     assert operator.endswith(".flight % 2) int")
     assert before.state is not None
     aggregate.derive()
     aggregate.function = "by_minute_and_flight"
-    with pytest.raises(StartError, match="what keeps state was Aggregate by window") as refused:
+    with pytest.raises(StartError, match=r"what keeps state was Aggregate of .* by window") as refused:
         aggregate.query()
     message = str(refused.value)
     assert message.count("\n") == 0
     assert ".flight % 2) int, flight int" in message
     assert "`millrace checkpoint reset flights derive-flights --env faults`" in message
     aggregate.function = "by_two_minutes"
-    with pytest.raises(StartError, match="what keeps state was Aggregate by window"):
+    with pytest.raises(StartError, match=r"what keeps state was Aggregate of .* by window"):
         aggregate.query()
     # What was refused leaves no trace, and the version of before continues.
     assert held(aggregate) == before
@@ -68,6 +70,32 @@ def test_a_query_that_groups_by_something_else_is_refused(aggregate: Pipeline) -
     aggregate.land(frame(aggregate.spark, kafka_rows(0, 20, [good(n) for n in range(20, 90)])), 1)
     aggregate.derive()
     assert aggregate.rows() == aggregate.at_once()
+
+
+@pytest.mark.parametrize(
+    ("function", "was"), [("lowest", r"of min\(int\) "), ("lowest_of_flight", r".*flight int")]
+)
+def test_a_wider_column_in_an_aggregate_is_refused_before_a_table_is_altered(
+    aggregate: Pipeline, function: str, was: str
+) -> None:
+    """The state has its values in the type of before; in the transform a cast to it lets the query go on."""
+    aggregate.function = function
+    aggregate.derive()
+    before = aggregate.rows()
+    spark, wider = aggregate.spark, DDL.replace("flight INT", "flight BIGINT")
+    land = lander(spark, aggregate.landing, Events(), ddl=wider)
+    land(frame(spark, kafka_rows(0, 20, [good(20)])), 1)
+    message = f"what keeps state was Aggregate {was}.* and is .*{was.replace('int', 'bigint')}"
+    with pytest.raises(StartError, match=message) as refused:
+        aggregate.query()
+    assert "an aggregate goes on if the transform casts a wider column to its earlier type" in str(
+        refused.value
+    )
+    assert "bigint" not in spark.table(str(aggregate.sink)).schema.simpleString()
+    assert aggregate.rows() == before
+    aggregate.function = f"{function}_as_before"
+    aggregate.derive()
+    assert len(aggregate.rows()) >= len(before)
 
 
 @pytest.mark.slow

@@ -53,6 +53,20 @@ def test_enrichment_joins_and_keeps_records_without_a_match(spark: SparkSession,
     assert "BroadcastHashJoin" in plan
 
 
+def test_names_with_a_dot_are_columns(spark: SparkSession, table: Names) -> None:
+    name = table("dotted")
+    spark.sql(f"CREATE TABLE {name} (`a.code` STRING, `a.title` STRING) USING iceberg")
+    spark.createDataFrame([("AA", "American")], "`a.code` STRING, `a.title` STRING").writeTo(
+        str(name)
+    ).append()
+    stream = stream_of(spark).withColumnRenamed("carrier", "the.carrier")
+    settings = EnrichmentSettings(name.name, {"the.carrier": "a.code"}, {"the.airline": "a.title"}, 60.0)
+    reference = ReferenceTable(settings, name, lambda *_: pytest.fail("not ambiguous"))
+    reference.refuse_missing_columns(spark)
+    joined = reference.with_joined_columns(stream, reference.current_rows(stream)).orderBy("n")
+    assert [row["the.airline"] for row in joined.collect()] == ["American", None, None, None]
+
+
 def test_an_ambiguous_key_does_not_double_records_and_is_reported(
     spark: SparkSession, airlines: Table
 ) -> None:

@@ -64,6 +64,42 @@ def by_two_minutes(flights: DataFrame) -> DataFrame:
     )
 
 
+def lowest(flights: DataFrame) -> DataFrame:
+    """The lowest number of each carrier in a minute, in the type of the landing table."""
+    grouped = flights.groupBy(F.window("_arrived_at", "1 minute"), F.col("carrier").alias("parity"))
+    return grouped.agg(F.min("flight").alias("first")).select(
+        F.col("window.start").alias("minute"), "parity", "first"
+    )
+
+
+def lowest_as_before(flights: DataFrame) -> DataFrame:
+    """The same, of numbers that have become wider in the table."""
+    return lowest(flights.withColumn("flight", F.col("flight").cast("int")))
+
+
+def lowest_of_flight(flights: DataFrame) -> DataFrame:
+    """Grouped by the number itself."""
+    grouped = flights.groupBy(F.window("_arrived_at", "1 minute"), "flight").agg(
+        F.min("delay").alias("first")
+    )
+    return grouped.select(F.col("window.start").alias("minute"), F.col("flight").alias("parity"), "first")
+
+
+def lowest_of_flight_as_before(flights: DataFrame) -> DataFrame:
+    """The same, of numbers that have become wider in the table."""
+    return lowest_of_flight(flights.withColumn("flight", F.col("flight").cast("int")))
+
+
+def paired_or_alone(flights: DataFrame, others: DataFrame) -> DataFrame:
+    """All flights of both streams; those of one delay that arrive within a second in one row. A null has no partner."""
+    others = others.select(
+        F.col("delay").alias("other"), "_joined_id", F.col("_arrived_at").alias("other_at")
+    )
+    near = F.expr("other_at BETWEEN _arrived_at - INTERVAL 1 SECOND AND _arrived_at + INTERVAL 1 SECOND")
+    same = F.col("delay").isNotNull() & (F.col("delay") == F.col("other"))
+    return flights.join(others, same & near, "full_outer").select(*CARRIED, "_joined_id")
+
+
 def paired(flights: DataFrame, others: DataFrame) -> DataFrame:
     """Pair flights of the same number that arrive within ten seconds."""
     others = others.select(
@@ -314,6 +350,29 @@ def test_two_streams_are_joined_once(
     assert len(writes) == sum(e["event"] == "batch" for e in pipe.events.all())
 
 
+@pytest.mark.slow
+def test_of_a_full_outer_join_rows_without_a_key_stay_alone(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    """As docs/state.md has users write it: by the equality alone Spark pairs two nulls of streams."""
+    state: dict[str, Any] = {}
+    pipe = Pipeline(spark, table, tmp_path, state, "paired_or_alone")
+    pipe.state["join"] = {"source_table": f"tests.{pipe.other.name}", "watermark": MARK, "route": None}
+    unknown = b'{"carrier": "AA", "flight": 1}'
+    for number, last in enumerate((10_000, 20_000)):
+        first = [] if number else [unknown, good(2)]
+        pipe.land(frame(spark, [*kafka_rows(0, 0, first), *kafka_rows(0, last, [good(last)])]), number)
+        pipe.land_other(frame(spark, [*kafka_rows(1, 0, first), *kafka_rows(1, last, [good(last)])]), number)
+        pipe.derive()
+    result = {row["_id"] for row in pipe.rows()}
+    assert result >= {
+        "flights-topic/0/0",
+        "flights-topic/1/0",
+        "flights-topic/0/1+flights-topic/1/1",
+    }
+    assert "flights-topic/0/0+flights-topic/1/0" not in result
+
+
 @pytest.mark.parametrize(
     ("state", "function", "message"),
     [
@@ -386,6 +445,33 @@ def test_keys_that_json_writes_alike_have_their_own_identities(spark: SparkSessi
         f'{{"key":"AG8",{midnight}002"}}',
         f'{{{midnight}"}}',
     ]
+
+
+def test_a_key_with_parts_has_an_identity_for_each_of_its_texts(spark: SparkSession) -> None:
+    rows = spark.sql(
+        "SELECT named_struct('x', t, 'n', 1) AS s, array(t) AS `a.b` FROM "
+        "(SELECT CAST(unhex(bytes) AS STRING) AS t FROM VALUES ('FF'), ('FE'), ('6F6B'), (NULL) AS (bytes))"
+    )
+    result = [r[0] for r in rows.select(result_identity(rows.schema, ("s", "a.b"))).collect()]
+    assert result == [
+        '{"s (base64)":{"x":"/w==","n":1},"a.b (base64)":["/w=="]}',
+        '{"s (base64)":{"x":"/g==","n":1},"a.b (base64)":["/g=="]}',
+        '{"s":{"x":"ok","n":1},"a.b":["ok"]}',
+        '{"s":{"n":1},"a.b":[null]}',
+    ]
+
+
+@pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT"])
+def test_a_number_that_equals_another_has_its_identity(spark: SparkSession, kind: str) -> None:
+    texts = [(text,) for text in ("0.0", "-0.0", "NaN", "no", "1.5")]
+    rows = spark.createDataFrame(texts, "t STRING").select(
+        F.coalesce(F.col("t").cast(kind), -F.lit("NaN").cast(kind)).alias("d")
+    )
+    rows = rows.withColumn("s", F.struct(F.array("d").alias("a")))
+    result = [r[0] for r in rows.select(result_identity(rows.schema, ("d",))).collect()]
+    assert result == ['{"d":0.0}'] * 2 + ['{"d":"NaN"}'] * 2 + ['{"d":1.5}']
+    inside = [r[0] for r in rows.select(result_identity(rows.schema, ("s",))).collect()]
+    assert inside[:2] == ['{"s":{"a":[0.0]}}'] * 2
 
 
 def test_own_columns_that_look_like_ours_are_not_left_out_of_results(spark: SparkSession) -> None:

@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # forgotten in its stubs
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # forgotten in its stubs
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.launch.settings import Connection
@@ -65,6 +71,29 @@ def test_messages_hold_the_row_and_its_identity(spark: SparkSession, broker: Kaf
     assert "carrier" not in first["value"]
     assert second["value"]["at"] == "2026-01-01T12:00:02.123456Z"
     assert second["value"]["seat"] == {"row": 2, "letter": "C"}
+
+
+def test_a_null_key_is_refused_by_a_compacted_topic_alone(spark: SparkSession, broker: KafkaBroker) -> None:
+    """The broker would refuse the complete batch of the producer."""
+    batch = rows(spark, [row(1), row(2, carrier=None), row(3)], parts=1)
+    admin = broker.admin()  # its futures end with it
+    for topic, policy in (("compacted", "compact,delete"), ("not-compacted", "delete")):
+        broker.create_topic(topic, 1)
+        changed = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[changed])
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result()
+        one, refused = sink(broker, topic, key="carrier"), Refused()
+        one.prepare(spark, batch.schema)
+        done = one.write(batch, place(0), refused)
+        lacking = {"flights-topic/0/2"} if policy != "delete" else set()
+        assert done == WriteCounts(3, 3 - len(lacking), len(lacking))
+        assert refused.reasons().keys() == lacking
+        assert all("carrier is null, and a compacted topic" in why for why in refused.reasons().values())
+        sent = {
+            dict(m.headers())["millrace-id"].decode() for m in sink_contents.messages(broker.bootstrap, topic)
+        }
+        assert sent == {f"flights-topic/0/{n}" for n in (1, 2, 3)} - lacking
 
 
 @pytest.mark.faults

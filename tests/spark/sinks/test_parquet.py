@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -43,6 +44,17 @@ def test_a_batch_is_one_file_and_a_replay_writes_nothing(spark: SparkSession, tm
     one.prepare(spark, batch.schema)
     with pytest.raises(StartError, match="the folder holds rows with _id string"):
         one.prepare(spark, batch.drop("seat").schema)
+
+
+def test_other_readers_see_old_times_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    """Arrow counts a day and its nanoseconds of Spark's default type in 64 bits: the year 1 would be 1754."""
+    old = [datetime(1, 1, 1, tzinfo=UTC), datetime(1600, 2, 29, 1, 2, 3, 4, tzinfo=UTC)]
+    batch = rows(spark, [row(n, at=at) for n, at in enumerate(old)])
+    one = sink(tmp_path)
+    one.prepare(spark, batch.schema)
+    one.write(batch, place(0), none_refused)
+    [file] = committed_files(spark, str(tmp_path))
+    assert sorted(pq.read_table(file.removeprefix("file:"), columns=["at"])["at"].to_pylist()) == old
 
 
 @pytest.mark.slow

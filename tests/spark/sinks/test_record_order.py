@@ -197,6 +197,46 @@ def test_a_column_that_orders_sorts_as_its_values(spark: SparkSession, kind: str
     assert all(p <= known[0][1] for v, p in result if v is None)
 
 
+@pytest.mark.parametrize(
+    ("kind", "wider"),
+    [
+        ("SMALLINT", "INT"),
+        ("INT", "BIGINT"),
+        ("DECIMAL(3,2)", "DECIMAL(12,2)"),
+        ("DECIMAL(37,36)", "DECIMAL(38,36)"),
+        ("DECIMAL(38,38)", "DECIMAL(38,38)"),
+        ("DECIMAL(38,0)", "DECIMAL(38,0)"),
+    ],
+)
+def test_an_order_stays_when_its_column_becomes_wider(spark: SparkSession, kind: str, wider: str) -> None:
+    """A row of the sink has the order of the narrower column, and is compared with records of the wider one."""
+    texts = [
+        "-9",
+        "-1.01",
+        "-1",
+        "-0.01",
+        "-1E-36",
+        "0",
+        "1E-38",
+        "1E-36",
+        "0.01",
+        "1",
+        "1.01",
+        "9",
+        "99999999999999999999999999999999999999",
+        "no",
+    ]
+    rows = spark.createDataFrame([(each,) for each in texts], "t STRING")
+    rows = rows.selectExpr(f"CAST(t AS {kind}) AS v").withColumn("w", F.col("v").cast(wider))
+    both = [order_prefix(rows.schema, name, "t").alias(f"o{name}") for name in ("v", "w")]
+    result = [(r["v"], r["ov"]) for r in rows.select("*", *both).collect() if r["ov"] == r["ow"]]
+    assert len(result) == len(texts)
+    known = sorted((v, o) for v, o in result if v is not None)
+    assert len({v for v, _ in known}) == len({o for _, o in known}) > 1
+    assert [o for _, o in known] == sorted(o for _, o in known)
+    assert max(o for v, o in result if v is None) < known[0][1]
+
+
 def test_a_column_decides_before_the_position(spark: SparkSession) -> None:
     rows = frame_of(spark, History(seed=1).records).withColumn("n", -F.col("n"))
     assert {r["k"]: r["n"] for r in latest(rows, "n").collect()} == {f"k{n}": -n for n in range(9)}

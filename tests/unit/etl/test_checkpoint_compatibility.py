@@ -123,6 +123,35 @@ def test_a_checkpoint_that_would_be_misread_is_refused(name: str) -> None:
     assert any(said in str(change) for change in result), result
 
 
+LATEST = {**DERIVE, "state": None, "latest_by": ["page"]}
+IN_ANOTHER_FORM = {
+    "an order": (LATEST, {**LATEST, "latest_order": "at"}),
+    "another order": ({**LATEST, "latest_order": "at"}, {**LATEST, "latest_order": "seen"}),
+    "another key of the last record": (LATEST, {**LATEST, "latest_by": ["page", "country"]}),
+    "another key of results": (DERIVE, with_state(key=["page", "country"])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_ANOTHER_FORM)
+def test_a_reset_after_another_key_or_order_needs_another_sink(name: str) -> None:
+    """What the sink has stays in it, or is never replaced: two rows for a page, or the earlier one for ever."""
+    old, new = map(made, IN_ANOTHER_FORM[name])
+    wrong = manifest.incompatible_changes(manifest.find_changes(old, new))
+    said = manifest.advice_for_changes("dev", "job", "pages", wrong)
+    assert said.startswith(f"{manifest.ANOTHER_SINK}; then `millrace checkpoint reset job pages --env dev`")
+    moved = made(
+        {
+            **IN_ANOTHER_FORM[name][1],
+            "sink": {"kind": "iceberg", "table": "lake.other"},
+            "state": None,
+            "latest_by": [],
+        }
+    )
+    plain = made({**LATEST, "latest_by": []})
+    wrong = manifest.incompatible_changes(manifest.find_changes(plain, moved))
+    assert manifest.advice_for_changes("dev", "job", "pages", wrong).startswith("`millrace checkpoint reset")
+
+
 CONTINUED = {
     "nothing": (made(LANDED), made(LANDED), []),
     "changed code": (made(LANDED), dataclasses.replace(made(LANDED), code={"t": "1"}, core="9"), []),
