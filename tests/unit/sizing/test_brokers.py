@@ -114,7 +114,7 @@ def test_readers_of_a_small_topic_read_nothing_of_a_large_one(from_text: Loader)
     """10 records/s with three readers and 10,000 with one are 10,030 KiB/s out, which a cluster carries like 10,010 with one."""
     schema = "pipelines/clicks/schemas/click.ddl"
     traffic = "{records_per_second: 10, record_size: 1KiB, basis: measured}"
-    existing = "    existing: true\n    partitions: 1\n"
+    existing = "    existing: true\n    partitions: 3\n"
 
     def cost(tier: str, rate: int, readers: int) -> dict[str, float]:
         yaml = KAFKA.format(cluster=f"tier: {tier}", retention="1h", rate=rate)
