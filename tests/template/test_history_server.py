@@ -20,7 +20,7 @@ SIGN_IN = SignIn(
     issuer="https://login.example.com",
     authorization_endpoint="https://login.example.com/authorize",
     token_endpoint="https://login.example.com/token",
-    user_info_endpoint="https://login.example.com/me",
+    user_info_endpoint="https://login.example.com:8443/me",
     client_id="millrace",
     secret="arn:aws:secretsmanager:us-east-1:111122223333:secret:sign-in-AbCdEf",
 )
@@ -149,7 +149,7 @@ def test_with_a_provider_people_sign_in_before_anything_is_forwarded(signed_in: 
         for rule in group["Properties"].get("SecurityGroupEgress", ())
         if rule.get("Description") == "Identity provider"
     ]
-    assert egress == [("0.0.0.0/0", 443)]
+    assert egress == [("0.0.0.0/0", 443), ("0.0.0.0/0", 8443)], "the ports of the provider's addresses"
 
 
 def test_the_image_is_pulled_before_the_server_is_deployed(dev: Synthesis, given: Synthesis) -> None:
@@ -195,6 +195,22 @@ def test_with_gateways_the_public_image_is_pulled_without_any_hand(
         "public.ecr.aws/emr-serverless/spark/emr-7.13.0:latest"
     }
     assert not [s for _, s in result.statements() if "ecr:" in json.dumps(s["Action"])]
+
+
+def test_a_dns_firewall_that_hides_the_gallery_leaves_a_private_copy(
+    synthesise: Synthesise, dev: Synthesis
+) -> None:
+    network = dev.environment.network.model_copy(update={"egress": "nat", "allowed_domains": ()})
+    result = synthesise(dev.environment.model_copy(update={"network": network}))
+    (_, domains), _ = sorted(
+        (path, r["Properties"]["Domains"])
+        for path, r in result.resources("AWS::Route53Resolver::FirewallDomainList").items()
+    )
+    for container in containers(result).values():
+        host = container["Image"].split("/")[0]
+        assert any(host.endswith(each.removeprefix("*")) for each in domains), (host, domains)
+    # ECR itself asks the gallery for a task's first pull through the gateways.
+    assert [s for _, s in result.statements() if "ecr:BatchImportUpstreamImage" in listed(s["Action"])]
 
 
 def test_a_given_image_is_taken_as_it_is(given: Synthesis) -> None:
