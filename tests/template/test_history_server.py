@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -225,6 +226,18 @@ def test_a_cache_prefix_fits() -> None:
     assert len(pull_through_cache_prefix(long)) <= 30
     assert pull_through_cache_prefix(long) != pull_through_cache_prefix(long + "-2")
     assert pull_through_cache_prefix("flights-dev") == "flights-dev"
+    odd = [pull_through_cache_prefix(each) for each in ("my--shop-dev", "my-shop--dev", f"{long}--x")]
+    assert len({*odd, "my-shop-dev"}) == 4
+    # botocore's model of ECR: PullThroughCacheRuleRepositoryPrefix.
+    pattern = r"(?:[a-z0-9]+(?:[._-][a-z0-9]+)*/)*[a-z0-9]+(?:[._-][a-z0-9]+)*/?"
+    assert all(re.fullmatch(pattern, each) and len(each) <= 30 for each in odd), odd
+
+
+def test_a_project_with_two_hyphens_together_has_a_history_server(
+    synthesise: Synthesise, dev: Synthesis
+) -> None:
+    result = synthesise(dev.environment.model_copy(update={"project": "my--shop"}))
+    assert result.the("AWS::ECR::PullThroughCacheRule", "history-image")["EcrRepositoryPrefix"]
 
 
 def test_the_bucket_announces_its_objects_only_where_there_is_a_server(
