@@ -84,6 +84,7 @@ def remarks_on_field(name: str, kind: DataType, values: Iterable[Any]) -> Iterat
     ):
         yield f"{name}: a time in a form of ISO 8601 that is no TIMESTAMP here; to_timestamp({name}, FORMAT) in a transform reads it"
 
+
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _LARGEST_OFFSET = timedelta(hours=18)
