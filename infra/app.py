@@ -39,7 +39,9 @@ def synthesise_and_return_status(app: App) -> int:
             environment = environment.with_deployed_sizes(DeployedSizes.from_json(deployed))
         names, numbers = Names(environment, account_of_environment(environment)), plan(environment)
         build_stacks(app, names=names, plan=numbers, root=root)
-        if needs_private_history_image(environment, numbers.network):
+        if numbers.network.egress.value != "nat" and needs_private_history_image(
+            environment, numbers.network
+        ):
             print(  # noqa: T201 - said before CloudFormation waits for tasks without an image
                 "history server: its network cannot reach the public gallery of images, so the image must be "
                 f"in this account before {names.stack('history')} is deployed for the first time. Pull it "

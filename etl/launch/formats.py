@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -22,6 +23,27 @@ def decimals_avro_ignores(schema: Any) -> Iterator[str]:
             if not (fits and 1 <= precision <= MOST_DIGITS):
                 yield f"decimal({precision},{scale})"
         yield from decimals_avro_ignores([value for key, value in schema.items() if key != "default"])
+
+
+def texts_spark_compares(name: str) -> set[str]:
+    """Return the texts by which Spark compares a name with others: it is the same if one of them is.
+
+    Spark compares in lower case, or as Java's ``equalsIgnoreCase``: letter by letter, the lower case of the upper case, each
+    of one letter (its documentation). So ``ſ`` and ``s`` are one name, and ``ς`` and ``σ``.
+
+    Examples
+    --------
+    >>> texts_spark_compares("ſIZE") & texts_spark_compares("size")
+    {'size'}
+    """
+    upper = (each.upper() if len(each.upper()) == 1 else each for each in name)
+    return {name.lower(), "".join(each.lower()[0] for each in upper)}
+
+
+def names_that_clash(names: Sequence[str]) -> list[str]:
+    """Return the names that Spark takes for another one of the list, sorted."""
+    compared = Counter(text for name in names for text in texts_spark_compares(name))
+    return sorted({name for name in names if any(compared[text] > 1 for text in texts_spark_compares(name))})
 
 
 class Format:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 from aws_cdk import RemovalPolicy
 from aws_cdk import aws_ecr as ecr
@@ -66,14 +67,17 @@ class PullThroughCachedImage(Construct):
 
 
 def pull_through_cache_prefix(prefix: str) -> str:
-    """Return the cache's prefix for an environment's prefix: the same, or a cut one with a digest when it is too long.
+    """Return the cache's prefix for an environment's prefix: the same, or a cut one with a digest when ECR would refuse it.
+
+    Names of ECR's repositories have no two hyphens together (botocore's model, ``repositoryName``).
 
     Examples
     --------
-    >>> pull_through_cache_prefix("flights-prod")
-    'flights-prod'
+    >>> pull_through_cache_prefix("flights-prod"), pull_through_cache_prefix("flights--prod")
+    ('flights-prod', 'flights-prod-de7c31')
     """
-    if len(prefix) <= _LONGEST_PREFIX:
+    short = re.sub("-+", "-", prefix)
+    if short == prefix and len(prefix) <= _LONGEST_PREFIX:
         return prefix
     digest = hashlib.sha256(prefix.encode()).hexdigest()[:6]
-    return f"{prefix[: _LONGEST_PREFIX - 7].rstrip('-')}-{digest}"
+    return f"{short[: _LONGEST_PREFIX - 7].rstrip('-')}-{digest}"

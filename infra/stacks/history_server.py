@@ -8,6 +8,7 @@ from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_elasticloadbalancingv2 as elb
 from constructs import Construct
 
+from millrace.config.aws.foreign_accounts_and_hosts import ports_of_urls
 from millrace.config.aws.iam_statements import FILES, NO_NARROWER, Grant, allow, allow_listing_prefixes
 from millrace.config.aws.resource_names import Names
 from millrace.config.network_storage_governance_observability import HistoryServer, SignIn
@@ -204,7 +205,7 @@ class HistoryServerStack(EnvironmentStack):
             return ecs.ContainerImage.from_registry(image), _image_pull_grants(arn)
         if cached is None:
             return ecs.ContainerImage.from_registry(PUBLIC_URI), []
-        # In an existing network with internet access the first task makes the first pull.
+        # In a network with internet access the first task makes the first pull.
         fill = allow("FillCache", ["ecr:BatchImportUpstreamImage"], [cached.repository_arn])
         return ecs.ContainerImage.from_registry(cached.uri), [
             *_image_pull_grants(cached.repository_arn),
@@ -270,7 +271,10 @@ class HistoryServerStack(EnvironmentStack):
         self._tasks.add_ingress_rule(group, ec2.Port.tcp(PORT), "Load balancer")
         if settings.sign_in is not None:
             # The balancer itself asks the identity provider.
-            group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "Identity provider")
+            for port in ports_of_urls(
+                f"{settings.sign_in.token_endpoint} {settings.sign_in.user_info_endpoint}"
+            ):
+                group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(port), "Identity provider")
         for cidr in settings.clients:
             group.add_ingress_rule(
                 ec2.Peer.ipv4(cidr), ec2.Port.tcp(_HTTP if certificate is None else HTTPS), "People"

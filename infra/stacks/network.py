@@ -12,6 +12,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_route53resolver as route53resolver
 from constructs import Construct
 
+from millrace.config.aws.foreign_accounts_and_hosts import ports_of_urls
 from millrace.config.aws.iam_statements import allow
 from millrace.config.aws.resource_names import Names
 from millrace.config.base import arn_region_account_resource
@@ -363,10 +364,13 @@ def stream_owner_accounts(environment: Environment) -> set[str]:
 
 
 def server_ports_without_kafka(environment: Environment) -> tuple[int, ...]:
-    """Return the ports of the servers of sinks and sources, such as databases, without Kafka's brokers."""
-    ports = [port for sink in environment.sinks for port in sink.ports_outside_vpc]
-    ports += [port for stream in environment.streams.values() for port in stream.ports_outside_vpc]
-    return tuple(sorted(set(ports)))
+    """Return the ports of the servers that jobs call, such as databases and schema registries, without Kafka's brokers."""
+    tree = environment.value_locations.tree
+    jobs = None if tree is None else tree.child("jobs")
+    ports = {port for _, value in jobs.leaves() for port in ports_of_urls(value)} if jobs else set()
+    ports |= {port for sink in environment.sinks for port in sink.ports_outside_vpc}
+    ports |= {port for stream in environment.streams.values() for port in stream.ports_outside_vpc}
+    return tuple(sorted(ports))
 
 
 def kafka_ports(environment: Environment) -> tuple[int, ...]:

@@ -129,6 +129,7 @@ def load(
         checked, _declared_names(plain, "streams"), _declared_names(plain, "kafka"), root
     )
     findings += without_consequential_findings(later, findings, known)
+    findings += without_consequential_findings(foreign_accounts_and_hosts.port_findings(tree), findings)
     other_accounts_are_known = not any(
         each.path in (("governance",), ("governance", "other_accounts")) for each in findings
     )
@@ -137,6 +138,9 @@ def load(
             tree, checked.account, checked.governance.other_accounts
         )
         findings += without_consequential_findings(foreign, findings)
+    if not any(each.path == ("region",) for each in findings):
+        elsewhere = foreign_accounts_and_hosts.foreign_region_findings(tree, checked.region)
+        findings += without_consequential_findings(elsewhere, findings)
     problems += [places.problem_of_finding(finding) for finding in first_finding_of_each_path(findings)]
     if problems or environment is None:
         raise ConfigurationError(problems)

@@ -228,6 +228,23 @@ def test_the_reading_role_is_in_the_policy_of_a_role_of_ours(synthesise: Synthes
     assert EXISTING["stream"] not in json.dumps([s for _, s in result.statements() if s is not statement])
 
 
+def test_streams_with_unknown_keys_are_read_and_written_through_kinesis(existing: Synthesis) -> None:
+    """A stream that exists may be encrypted with a key that the file does not name."""
+    unknown = {
+        (part, statement["Sid"]): (statement["Action"], statement["Condition"]["StringEquals"])
+        for part, statement in existing.statements()
+        if statement["Sid"] in ("DecryptExistingStreams", "EncryptExistingStreams")
+        and statement["Resource"] == "arn:aws:kms:us-east-1:444455556666:key/*"
+    }
+    through = {"kms:ViaService": "kinesis.us-east-1.amazonaws.com"}
+    written = {"kms:ViaService": ["kinesis.us-east-1.amazonaws.com"]}
+    assert unknown["job-departures", "EncryptExistingStreams"] == (
+        ["kms:Decrypt", "kms:GenerateDataKey"], written,
+    )  # fmt: skip
+    read = {part for part, sid in unknown if sid == "DecryptExistingStreams"}
+    assert all(unknown[part, "DecryptExistingStreams"] == ("kms:Decrypt", through) for part in read)
+
+
 def test_the_rule_packs_find_nothing(existing: Synthesis) -> None:
     assert existing.findings == []
 

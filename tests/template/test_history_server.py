@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ SIGN_IN = SignIn(
     issuer="https://login.example.com",
     authorization_endpoint="https://login.example.com/authorize",
     token_endpoint="https://login.example.com/token",
-    user_info_endpoint="https://login.example.com/me",
+    user_info_endpoint="https://login.example.com:8443/me",
     client_id="millrace",
     secret="arn:aws:secretsmanager:us-east-1:111122223333:secret:sign-in-AbCdEf",
 )
@@ -149,7 +150,7 @@ def test_with_a_provider_people_sign_in_before_anything_is_forwarded(signed_in: 
         for rule in group["Properties"].get("SecurityGroupEgress", ())
         if rule.get("Description") == "Identity provider"
     ]
-    assert egress == [("0.0.0.0/0", 443)]
+    assert egress == [("0.0.0.0/0", 443), ("0.0.0.0/0", 8443)], "the ports of the provider's addresses"
 
 
 def test_the_image_is_pulled_before_the_server_is_deployed(dev: Synthesis, given: Synthesis) -> None:
@@ -197,6 +198,22 @@ def test_with_gateways_the_public_image_is_pulled_without_any_hand(
     assert not [s for _, s in result.statements() if "ecr:" in json.dumps(s["Action"])]
 
 
+def test_a_dns_firewall_that_hides_the_gallery_leaves_a_private_copy(
+    synthesise: Synthesise, dev: Synthesis
+) -> None:
+    network = dev.environment.network.model_copy(update={"egress": "nat", "allowed_domains": ()})
+    result = synthesise(dev.environment.model_copy(update={"network": network}))
+    (_, domains), _ = sorted(
+        (path, r["Properties"]["Domains"])
+        for path, r in result.resources("AWS::Route53Resolver::FirewallDomainList").items()
+    )
+    for container in containers(result).values():
+        host = container["Image"].split("/")[0]
+        assert any(host.endswith(each.removeprefix("*")) for each in domains), (host, domains)
+    # ECR itself asks the gallery for a task's first pull through the gateways.
+    assert [s for _, s in result.statements() if "ecr:BatchImportUpstreamImage" in listed(s["Action"])]
+
+
 def test_a_given_image_is_taken_as_it_is(given: Synthesis) -> None:
     assert given.resources("AWS::ECR::Repository") == {}
     assert containers(given)["Server"]["Image"] == IMAGE
@@ -209,6 +226,18 @@ def test_a_cache_prefix_fits() -> None:
     assert len(pull_through_cache_prefix(long)) <= 30
     assert pull_through_cache_prefix(long) != pull_through_cache_prefix(long + "-2")
     assert pull_through_cache_prefix("flights-dev") == "flights-dev"
+    odd = [pull_through_cache_prefix(each) for each in ("my--shop-dev", "my-shop--dev", f"{long}--x")]
+    assert len({*odd, "my-shop-dev"}) == 4
+    # botocore's model of ECR: PullThroughCacheRuleRepositoryPrefix.
+    pattern = r"(?:[a-z0-9]+(?:[._-][a-z0-9]+)*/)*[a-z0-9]+(?:[._-][a-z0-9]+)*/?"
+    assert all(re.fullmatch(pattern, each) and len(each) <= 30 for each in odd), odd
+
+
+def test_a_project_with_two_hyphens_together_has_a_history_server(
+    synthesise: Synthesise, dev: Synthesis
+) -> None:
+    result = synthesise(dev.environment.model_copy(update={"project": "my--shop"}))
+    assert result.the("AWS::ECR::PullThroughCacheRule", "history-image")["EcrRepositoryPrefix"]
 
 
 def test_the_bucket_announces_its_objects_only_where_there_is_a_server(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -139,6 +140,74 @@ def test_endpoints_let_the_roles_of_other_accounts_read_their_streams(synthesise
     assert set(map(tuple, accounts.values())) == {("111122223333",)}
     (taken,) = [s for _, s in result.statements() if s["Action"] == "sts:AssumeRole"]
     assert taken["Resource"] == "arn:aws:iam::999988887777:role/readers"
+
+
+SERVERS = """\
+project: shop
+account: "111122223333"
+network: {egress: nat, allowed_domains: []}
+streams:
+  clicks: {kind: kinesis, traffic: {records_per_second: 100, record_size: 1KiB}}
+  orders: {kind: kinesis, traffic: {records_per_second: 100, record_size: 1KiB}}
+jobs:
+  clicks:
+    engine: glue
+    latency: 5m
+    queries:
+      clicks:
+        kind: land
+        source: clicks
+        table: clicks_landed
+        schema: pipelines/operations/schemas/bag_scan.avsc
+        format: {kind: avro, framing: confluent, registry: "https://registry.company.example:8081", subject: clicks-value}
+      orders:
+        kind: land
+        source: orders
+        table: orders_landed
+        schema: pipelines/operations/schemas/booking.ddl
+        format: {kind: debezium, payload: avro, registry: "http://schemas.company.example/apis", subject: orders-value}
+      search:
+        kind: derive
+        source: clicks_landed
+        dead_letters: search_letters
+        sink:
+          kind: opensearch
+          domain: arn:aws:es:us-east-1:111122223333:domain/search
+          endpoint: https://search.company.example:9200
+          index: clicks
+      store:
+        kind: derive
+        source: clicks_landed
+        dead_letters: store_letters
+        sink:
+          kind: jdbc
+          url: jdbc:postgresql://db.company.example/shop
+          table: shop.clicks
+          secret: arn:aws:secretsmanager:us-east-1:111122223333:secret:shop-AbCdEf
+"""
+
+
+def test_servers_that_formats_and_sinks_name_are_reached_by_name_and_port(
+    synthesise: Synthesise, tmp_path: Path
+) -> None:
+    (tmp_path / "environments").mkdir()
+    (tmp_path / "environments" / "servers.yaml").write_text(SERVERS)
+    (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
+    result = synthesise(load("servers", root=tmp_path))
+    (workers,) = [
+        group["Properties"]
+        for path, group in result.resources("AWS::EC2::SecurityGroup", "network").items()
+        if "Workers" in path
+    ]
+    rules = workers["SecurityGroupEgress"]
+    assert {rule["FromPort"] for rule in rules} == {443, 80, 5432, 8081, 9200}
+    assert len(rules) == 5, "EC2 refuses a rule that differs in its description only"
+    (domains,) = [
+        r["Properties"]["Domains"]
+        for path, r in result.resources("AWS::Route53Resolver::FirewallDomainList").items()
+        if "Allowed" in path
+    ]
+    assert {f"{name}.company.example" for name in ("registry", "schemas", "search", "db")} <= set(domains)
 
 
 def test_given_buckets_and_tables_pass_the_gateway(synthesise: Synthesise) -> None:

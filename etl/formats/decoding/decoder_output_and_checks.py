@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
+from ...launch.formats import names_that_clash
 from ...record.errors import StartError
 
 TOMBSTONE = "null payload (a tombstone)"
@@ -307,10 +307,9 @@ def reasons_type_not_storable(schema: StructType) -> Iterator[str]:
     for kind in types_within(schema):
         if isinstance(kind, StructType):
             top, names = kind is schema, kind.fieldNames()
-            lowered = Counter(n.lower() for n in names)
             if not names:
                 yield "it has no fields" if top else "a struct without fields"
-            if twice := sorted({n for n in names if lowered[n.lower()] > 1}):
+            if twice := names_that_clash(names):
                 yield f"names that clash: {', '.join(twice)}"
             if odd := sorted({n for n in names if not n or (top and "`" in n)}):
                 yield f"names that are empty or hold a backtick: {', '.join(map(repr, odd))}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -15,8 +15,9 @@ import typer
 
 from millrace.cli.plan.vendor_millrace_wheel import install_wheel_in_project, write_wheel_of_this_program
 from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
+from millrace.config import environment_names, load
 from millrace.config.base import SLUG, SLUG_SAID
-from millrace.config.document.problems import wrong_option_error
+from millrace.config.document.problems import ConfigurationError, wrong_option_error
 from millrace.config.environment_json_schema import SCHEMA_FILE, schema_text
 
 _SUFFIX = ".template"
@@ -41,12 +42,18 @@ def init(
       millrace init my-streams
     """
     project = folder.resolve().name if name is None else name
+    option = "FOLDER" if name is None else "--name"
     if not re.fullmatch(SLUG, project):
-        raise wrong_option_error(
-            "FOLDER" if name is None else "--name", project, f"{SLUG_SAID}; set another name with --name"
-        )
-
+        raise wrong_option_error(option, project, f"{SLUG_SAID}; set another name with --name")
     made = new_project_texts_by_path(project)
+    with tempfile.TemporaryDirectory() as scratch:
+        _write_files(Path(scratch), made)
+        try:
+            for environment in environment_names(Path(scratch)):
+                load(environment, root=Path(scratch))
+        except ConfigurationError as error:
+            allowed = f"{error.problems[0].allowed}; set another name with --name"
+            raise wrong_option_error(option, project, allowed, error.problems[0].hint) from error
     with reporting_write_errors_as_wrong_option("FOLDER", folder):
         if folder.exists() and not folder.is_dir():
             raise wrong_option_error("FOLDER", str(folder), "the name of a new or empty folder")
@@ -54,15 +61,20 @@ def init(
             raise wrong_option_error(
                 "FOLDER", str(folder), "a new or empty folder, because no file is overwritten"
             )
-        for file, text in made.items():
-            target = folder / file
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
+        for target in _write_files(folder, made):
             typer.echo(f"wrote {target}")
         with tempfile.TemporaryDirectory() as scratch:
             for target in install_wheel_in_project(write_wheel_of_this_program(Path(scratch)), folder):
                 typer.echo(f"wrote {target}")
     typer.echo(f"next step: cd {folder} && millrace plan --env dev")
+
+
+def _write_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    for file, text in texts.items():
+        target = folder / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    return [folder / file for file in texts]
 
 
 def new_project_texts_by_path(project: str) -> dict[str, str]:

@@ -112,7 +112,10 @@ def write_wheel_of_this_program(folder: Path) -> Path:
     """
     if (ROOT / "pyproject.toml").is_file():
         build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-        subprocess.run(build, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            typer.echo(f"the wheel of this clone cannot be built:\n{done.stderr}", err=True)
+            raise typer.Exit(REFUSED)
         (built,) = folder.glob("*.whl")
         return built
     installed = distribution(DISTRIBUTION)

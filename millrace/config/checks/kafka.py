@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.config.base import arn_region_account_resource
-from millrace.config.checks.network_storage_observability import check_same_region
 from millrace.config.document.problems import MISSING, Finding, Path, dotted_path
-from millrace.config.kafka.login import TlsLogin, secret_and_key_arns_of_login
+from millrace.config.kafka.login import TlsLogin
 from millrace.config.kafka.reading_options import KafkaReading
 from millrace.config.model import Environment, ExternalCluster, Job, MskCluster, Stream
 from millrace.config.queries import LandQuery, OneStreamQueryBase
@@ -125,26 +124,13 @@ read 2026-11-23; it also excludes secrets that are encrypted with AWS' own key).
 """
 
 
-def check_login(
-    environment: Environment, name: str, cluster: MskCluster | ExternalCluster
-) -> Iterator[Finding]:
-    """Check a cluster's ``authentication`` for contradictions.
-
-    Parameters
-    ----------
-    environment
-        Its region is where the jobs run.
-    """
+def check_login(name: str, cluster: MskCluster | ExternalCluster) -> Iterator[Finding]:
+    """Check a cluster's ``authentication`` for contradictions."""
     login, path = cluster.authentication, ("kafka", name, "authentication")
     if isinstance(cluster, MskCluster):
         yield from _check_msk_login(path, cluster)
     if isinstance(login, TlsLogin) and login.secret is None and login.secret_key is not None:
         yield Finding((*path, "secret_key"), login.secret_key, "nothing without secret")
-    if (arn := secret_and_key_arns_of_login(login)) is None:
-        return
-    secret, key = arn
-    yield from check_same_region((*path, "secret"), secret, "a secret", environment.region)
-    yield from check_same_region((*path, "secret_key"), key, "a key", environment.region)
 
 
 def _check_msk_login(path: Path, cluster: MskCluster) -> Iterator[Finding]:

@@ -126,18 +126,8 @@ def _check_zone_ids(environment: Environment) -> Iterator[Finding]:
             yield Finding(path, zone, allowed)
 
 
-def check_same_region(path: Path, arn: str | None, kind: str, region: str) -> Iterator[Finding]:
-    """Check that a resource is in the region: a network without internet access has endpoints for its own region only."""
-    if arn is not None and arn_region_account_resource(arn)[0] != region:
-        yield Finding(path, arn, f"{kind} in {region}")
-
-
 def _check_storage(environment: Environment) -> Iterator[Finding]:
     storage = environment.storage
-    for data_class, arn in storage.keys:
-        yield from check_same_region(("storage", "keys", data_class), arn, "a key", environment.region)
-    assets = environment.governance.bootstrap_key
-    yield from check_same_region(("governance", "bootstrap_key"), assets, "a key", environment.region)
     owners: dict[str, str] = {}
     existing: dict[str, str] = {str(kind): bucket for kind, bucket in storage.buckets.items()}
     if storage.database is not None:
@@ -218,9 +208,6 @@ def _check_history_server(environment: Environment) -> Iterator[Finding]:
             private = False
         if not private:
             yield Finding((*path, "clients", position), text, "a private IPv4 range, such as 10.0.0.0/8")
-    yield from check_same_region(
-        (*path, "certificate"), history.certificate, "a certificate", environment.region
-    )
     if (sign_in := history.sign_in) is not None:
         here = (*path, "sign_in")
         if history.certificate is None:
@@ -229,8 +216,5 @@ def _check_history_server(environment: Environment) -> Iterator[Finding]:
                 MISSING,
                 "a certificate: without HTTPS, anybody on the network can take over a session",
             )
-        yield from check_same_region((*here, "secret"), sign_in.secret, "a secret", environment.region)
         if not timedelta(minutes=1) <= sign_in.session <= timedelta(days=7):
             yield Finding((*here, "session"), format_duration(sign_in.session), "1m to 7d")
-    if history.image is not None and f".ecr.{environment.region}." not in history.image:
-        yield Finding((*path, "image"), history.image, f"an image in {environment.region}")

@@ -64,7 +64,7 @@ def _check_clusters(environment: Environment) -> Iterator[Finding]:
     zones = min(3, environment.zone_count)
     for name, cluster in environment.kafka.items():
         path = ("kafka", name)
-        yield from check_login(environment, name, cluster)
+        yield from check_login(name, cluster)
         if not isinstance(cluster, MskCluster):
             for server in cluster.bootstrap_servers.split(","):
                 host, _, port = server.strip().rpartition(":")

@@ -54,7 +54,7 @@ _PATTERNS = {
     r"^[^@\s]+@[^@\s]+\.[^@\s]+$": "an e-mail address",
     r"^[\t -/:-@\[\]-`{-~]$": "one character of ASCII that is no letter, digit or backslash",
     r"^[!-/:-@\[\]-`{-~]$": "one character of ASCII that is no letter, digit or backslash, and no blank",
-    r"^https?://\S+$": "an address that begins with https:// or http://",
+    r"^https?://[A-Za-z0-9._-]+(:\d{1,5})?(/\S*)?$": "an address that begins with https:// or http://, without a user",
     r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[^*?\s]+$": (
         "a prefix, such as s3://company-lake/reference/airports"
     ),

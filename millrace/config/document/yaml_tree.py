@@ -36,6 +36,9 @@ _MOST_DIGITS = 18
 _LARGEST = 10**_MOST_DIGITS
 """Limit of numbers; no value of an environment is close to it, and floats overflow far above it."""
 
+_LONGEST_NUMBER = 1000
+"""Characters of a number that need no reading, leading zeros and all."""
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -324,7 +327,8 @@ class _TreeBuilder:
         self.mistakes = [each for each in self.mistakes if each[0].path != path]
         finding = Finding(path, text, f"{whole}: inside {{ }} a comma ends a value")
         self.mistakes.append((finding, begun.line))
-        return Tree(begun.file, begun.line, int(whole) if whole.isdecimal() else whole, text)
+        is_number = whole.isdecimal() and len(whole) <= _MOST_DIGITS
+        return Tree(begun.file, begun.line, int(whole) if is_number else whole, text)
 
     def _mappings_of_merge_key(
         self, node: Node, above: tuple[int, ...], path: Path, line: int
@@ -340,7 +344,9 @@ class _TreeBuilder:
 
     def _scalar(self, node: Node, line: int, path: Path) -> Any:
         try:
-            value = self._constructor.construct_object(node)
+            # Python reads no number of thousands of digits.
+            is_huge = str(node.tag).endswith(":int") and len(node.value) > _LONGEST_NUMBER
+            value = _LARGEST if is_huge else self._constructor.construct_object(node)
         except (KeyError, ValueError, AttributeError, OverflowError) as error:
             # A tag does not fit its text, such as !!bool maybe.
             raise DocumentError(

@@ -31,7 +31,9 @@ class WriterSchemaSource(FormatConfig):
         "schema, such as 17.avsc.",
         examples=["pipelines/shop/schemas/orders"],
     )
-    registry: Annotated[str, StringConstraints(pattern=r"^https?://\S+$")] | None = Field(
+    registry: (
+        Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9._-]+(:\d{1,5})?(/\S*)?$")] | None
+    ) = Field(
         default=None,
         description="URL of a Confluent registry, read when the job starts.",
         examples=["https://registry.company.example:8081"],

@@ -8,12 +8,12 @@ compares the two).
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from millrace.config.document.explain_validation_errors import did_you_mean_text
+from millrace.etl.launch.formats import names_that_clash
 
 _TOKEN = re.compile(
     r"\s*(?:--[^\n]*|/\*.*?\*/|(?P<token>`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\w+|[<>(),:]))",
@@ -135,12 +135,12 @@ def _time_comments_without_unit(fields: Iterable[DdlField], parents: tuple[str, 
 
 def _struct_problems(fields: tuple[DdlField, ...]) -> Iterator[str]:
     """Yield why no table can hold a struct, at any depth."""
-    lowered = Counter(each.name.lower() for each in fields)
+    names = [each.name for each in fields]
     if not fields:
         yield "a struct without fields"
-    if twice := sorted({each.name for each in fields if lowered[each.name.lower()] > 1}):
+    if twice := names_that_clash(names):
         yield f"names that clash: {', '.join(twice)}"
-    if "" in lowered:
+    if "" in names:
         yield "a name that is empty"
     kinds = [each.kind for each in fields]
     while kinds:

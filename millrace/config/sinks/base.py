@@ -125,7 +125,7 @@ class SinkConfig(Model, ABC):
 
     @property
     def ports_outside_vpc(self) -> tuple[int, ...]:
-        """Ports of its servers outside the VPC that the environment creates."""
+        """Ports of its servers that no URL of the file names."""
         return ()
 
     def kafka_cluster_names(self, streams: Mapping[str, Stream]) -> tuple[str, ...]:

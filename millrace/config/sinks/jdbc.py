@@ -108,11 +108,6 @@ class JdbcSink(SinkConfig):
     def _url_parts(self) -> SplitResult:
         return urlsplit(self.url.removeprefix("jdbc:"))
 
-    @property
-    def ports_outside_vpc(self) -> tuple[int, ...]:
-        """Port of the server; 5432 if the URL names none."""
-        return (int(self._url_parts.netloc.partition(":")[2] or 5432),)
-
     def manual_erasure_steps(self, where: str, context: SinkContext) -> str:
         """Return SQL."""
         return f"DELETE FROM {self.table} WHERE {where}; then VACUUM {self.table};"  # noqa: S608 - for a person to read
@@ -122,8 +117,6 @@ class JdbcSink(SinkConfig):
         url, host = (*use.path, "url"), self._url_parts.hostname or ""
         if _LOGIN.search(self.url):
             yield Finding(url, self.url, "a URL without user and password: sink.secret names both")
-        elif not 0 < self.ports_outside_vpc[0] < 65536:
-            yield Finding(url, self.url, "a port from 1 to 65535")
         parameters = parse_qsl(self._url_parts.query, keep_blank_values=True)
         refused = [name for name, _ in parameters if name not in _URL_OPTIONS]
         if refused and not _LOGIN.search(self.url):

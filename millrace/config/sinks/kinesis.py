@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from millrace.config.aws.iam_statements import Grant, allow
+from millrace.config.aws.regions import kms_via_service_names
 from millrace.config.base import Slug
 from millrace.config.document.problems import Finding, dotted_path
 from millrace.config.sinks.base import SinkContext, SinkUse
@@ -69,11 +70,20 @@ class KinesisSink(StreamSink):
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
         """Allow putting records, and reading: for a replayed batch, records that the stream holds are not sent again."""
-        actions = ["DescribeStreamSummary", "GetRecords", "GetShardIterator", "ListShards", "PutRecords"]
+        calls = ["DescribeStreamSummary", "GetRecords", "GetShardIterator", "ListShards", "PutRecords"]
         arns = [context.names.stream_arn(self.stream)]
-        yield allow("WriteStreams", [f"kinesis:{action}" for action in actions], arns)
+        yield allow("WriteStreams", [f"kinesis:{call}" for call in calls], arns)
         stream = context.names.environment.streams[self.stream]
         assert isinstance(stream, KinesisStream), f"{self.stream} is no Kinesis stream"
         key = context.streams_key if stream.existing is None else stream.existing_key
+        actions = ["kms:Decrypt", "kms:GenerateDataKey"]
         if key is not None:
-            yield allow("EncryptStreams", ["kms:Decrypt", "kms:GenerateDataKey"], [key])
+            yield allow("EncryptStreams", actions, [key])
+        if stream.kms_via_service is not None:
+            names, why = (
+                context.names,
+                "The key of a stream that is not ours is not known; Kinesis alone uses it",
+            )
+            via = kms_via_service_names(stream.kms_via_service, names.environment.region)
+            condition = {"StringEquals": {"kms:ViaService": via}}
+            yield allow("EncryptExistingStreams", actions, [names.arn("kms", "key/*")], condition, why=why)

@@ -279,7 +279,7 @@ class StreamConfig(Model, ABC):
 
     @property
     def ports_outside_vpc(self) -> tuple[int, ...]:
-        """Ports of its servers outside the VPC that the environment creates; for Kafka clusters, they come from elsewhere."""
+        """Ports of its servers that no URL of the file names; for Kafka clusters, they come from elsewhere."""
         return ()
 
     @property

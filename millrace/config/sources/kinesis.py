@@ -117,7 +117,8 @@ class KinesisStream(StreamConfig):
         description="Name of an existing stream, or its ARN if it is in another account; the stream is never changed.",
     )
     existing_key: KeyArn | None = Field(
-        default=None, description="KMS key of an existing stream; jobs may use only this key."
+        default=None,
+        description="KMS key of an existing stream; jobs may use only this key. Left out, any key of the account through Kinesis.",
     )
     read_role: RoleArn | None = Field(
         default=None, description="Role in the other account that jobs assume to read an existing stream."
@@ -234,9 +235,7 @@ class KinesisStream(StreamConfig):
                 yield Finding((*path, key), "given", "nothing: an existing stream is never changed")
         if not self.existing.startswith("arn:"):
             return
-        region, account, _ = arn_region_account_resource(self.existing)
-        if region != use.environment.region:
-            yield Finding((*path, "existing"), self.existing, f"a stream in {use.environment.region}")
+        account = arn_region_account_resource(self.existing)[1]
         if account != use.environment.account and self.read_role is None:
             yield Finding(
                 (*path, "read_role"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -13,6 +14,7 @@ from typing import Any
 import fastavro
 from pyspark.sql.types import DataType, NullType, StructField, StructType
 
+from millrace.etl.launch.formats import texts_spark_compares
 from millrace.sandbox.schemas.avro_types_and_encoding import AvroSchema
 from millrace.sandbox.schemas.value_types import (
     clashing_names,
@@ -28,6 +30,11 @@ _DEEPEST = 64
 """Levels of a record; a type of more is no help to anybody."""
 
 _LONGEST_EXAMPLE = 24
+
+_MOST_DIGITS = 400
+"""Digits of a whole number that no DOUBLE holds; Python reads no number of thousands of digits as an int."""
+
+_HALF = re.compile("[\ud800-\udfff]")
 
 _AVRO_HEADER: dict[str, Any] = {
     "type": "record",
@@ -108,7 +115,12 @@ def infer_from_json(
     refused: list[str] = []
     for payload in payloads:
         try:
-            row = json.loads(payload, parse_float=Decimal)
+            row = json.loads(
+                payload.decode(),
+                parse_float=Decimal,
+                parse_int=_whole_number,
+                parse_constant=_refuse_constant,
+            )
         except (ValueError, RecursionError) as error:
             refused.append(f"not JSON: {error}")
             continue
@@ -116,12 +128,22 @@ def infer_from_json(
             refused.append("not a JSON object")
         elif _is_nested_too_deep(row):
             refused.append(f"nested deeper than {_DEEPEST}")
+        elif _HALF.search(json.dumps(row, ensure_ascii=False, default=str)):
+            refused.append("the escape of half a character (a lone surrogate)")
         else:
             rows.append(row)
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: [row.get(name) for row in rows] for name in names}
     kinds = {name: [type_of_json_value(value) for value in values] for name, values in columns.items()}
     return _infer_columns(columns, kinds, len(rows), refused, required=required, narrow=narrow)
+
+
+def _whole_number(digits: str) -> int | Decimal:
+    return int(digits) if len(digits) < _MOST_DIGITS else Decimal(digits)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)
 
 
 def _is_nested_too_deep(value: Any) -> bool:
@@ -135,14 +157,14 @@ def _is_nested_too_deep(value: Any) -> bool:
 
 def _column_names_and_remarks(names: Sequence[str]) -> Iterator[tuple[str, str | None]]:
     """Yield names of columns, and why one has another than in the file: columns go by their places, so none can be left out."""
-    taken = {name.strip().lower() for name in names}
-    lowered: set[str] = set()
+    taken = {text for name in names for text in texts_spark_compares(name.strip())}
+    compared: set[str] = set()
     for place, name in enumerate(map(str.strip, names), 1):
-        if (why := _reason_left_out(name, lowered)) is not None:
+        if (why := _reason_left_out(name, compared)) is not None:
             odd = f"its name in the file, {name or 'none'}, {why}"
             name = next(each for n in range(len(names) + 1) if (each := f"c{place}{'_' * n}") not in taken)
             taken.add(name)
-        lowered.add(name.lower())
+        compared |= texts_spark_compares(name)
         yield name, None if why is None else odd
 
 
@@ -212,7 +234,7 @@ def _infer_columns(
             f"no record of the sample can be read: {refused[0]}" if refused else "the sample is empty"
         )
     reports: list[FieldReport] = []
-    lowered: set[str] = set()
+    compared: set[str] = set()
     for name, values in columns.items():
         kind: DataType = NullType()
         report = FieldReport(name, kind, sum(value is None for value in values))
@@ -227,10 +249,10 @@ def _infer_columns(
         report.examples = _example_values(values)
         if clash := sorted(set(clashing_names(kind))):
             report.conflicts.append(f"kept as JSON text: names in it that no column has: {', '.join(clash)}")
-        if why := _reason_left_out(name, lowered):
+        if why := _reason_left_out(name, compared):
             report.conflicts.append(f"left out: its name {why}")
             report.usable = False
-        lowered.add(name.lower())
+        compared |= texts_spark_compares(name)
         reports.append(report)
     fields = [StructField(r.name, r.kind, not required or r.absent > 0) for r in reports if r.usable]
     if not fields:
@@ -240,12 +262,12 @@ def _infer_columns(
     )
 
 
-def _reason_left_out(name: str, lowered: set[str]) -> str | None:
+def _reason_left_out(name: str, compared: set[str]) -> str | None:
     if name.startswith("_"):
         return "begins with _"
     if not name or "`" in name:
         return "is empty or holds a backtick"
-    return "differs from another in case only" if name.lower() in lowered else None
+    return None if compared.isdisjoint(texts_spark_compares(name)) else "differs from another in case only"
 
 
 def _example_values(values: Sequence[Any]) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from math import isfinite
 from typing import Any
 
 from pyspark.sql.types import (
@@ -25,6 +26,8 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+
+from millrace.etl.launch.formats import names_that_clash
 
 MONEY = DecimalType(18, 2)
 """Type of numbers that are all written with two digits after the point: a binary fraction would not hold them exactly."""
@@ -84,8 +87,11 @@ def remarks_on_field(name: str, kind: DataType, values: Iterable[Any]) -> Iterat
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
-_WHOLE = re.compile(r"-?(0|[1-9]\d{0,37})")
-_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+_LARGEST_OFFSET = timedelta(hours=18)
+"""Largest offset of a zone in Java (its documentation of ``ZoneOffset``)."""
+
+_WHOLE = re.compile(r"(?a)-?(0|[1-9]\d{0,37})")
+_NUMBER = re.compile(r"(?a)-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 _NUMBERS: tuple[DataType, ...] = (IntegerType(), LongType(), DecimalType(38, 0), DoubleType())
 """Each takes the values of those before it, the last one with rounding."""
 
@@ -102,15 +108,16 @@ def type_of_json_value(value: Any) -> DataType:
         return NullType()
     if isinstance(value, bool):
         return BooleanType()
-    if isinstance(value, int):
+    if isinstance(value, int) and abs(value) < 10**38:
         return next(
             (k for k, bits in ((_NUMBERS[0], 31), (_NUMBERS[1], 63)) if -(1 << bits) <= value < 1 << bits),
-            DecimalType(38, 0) if abs(value) < 10**38 else DoubleType(),
+            DecimalType(38, 0),
         )
-    if isinstance(value, Decimal):
-        return MONEY if value.as_tuple().exponent == -2 and abs(value) < 10**16 else DoubleType()
-    if isinstance(value, float):
-        return DoubleType()
+    if isinstance(value, Decimal) and value.as_tuple().exponent == -2 and abs(value) < 10**16:
+        return MONEY
+    if isinstance(value, int | float | Decimal):
+        # A decoder refuses a number that becomes infinite; a text holds any.
+        return DoubleType() if isfinite(float(Decimal(value))) else StringType()
     if isinstance(value, str):
         return _time_or_string_type_of_text(value)
     if isinstance(value, list):
@@ -122,16 +129,15 @@ def type_of_json_value(value: Any) -> DataType:
 
 
 def _time_or_string_type_of_text(text: str) -> DataType:
-    for pattern, parse, kind in (
-        (_MOMENT, datetime.fromisoformat, TimestampType()),
-        (_DAY, date.fromisoformat, DateType()),
-    ):
-        if pattern.fullmatch(text):
-            try:
-                parse(text)
-            except ValueError:
-                return StringType()
-            return kind
+    with suppress(ValueError, OverflowError):  # no such day; outside the years 1 to 9999 in UTC
+        if _DAY.fullmatch(text):
+            date.fromisoformat(text)
+            return DateType()
+        if _MOMENT.fullmatch(text):
+            moment = datetime.fromisoformat(text)
+            moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+            if abs(moment.utcoffset() or timedelta()) <= _LARGEST_OFFSET:
+                return TimestampType()
     return StringType()
 
 
@@ -181,12 +187,12 @@ def _common_struct_and_remark(one: StructType, other: StructType) -> tuple[DataT
 
 
 def clashing_names(kind: DataType) -> Iterator[str]:
-    """Yield the names in a type that differ in case only, and empty ones: no struct can have them."""
+    """Yield the names in a type that Spark takes for one another, and empty ones: no struct can have them."""
     if isinstance(kind, ArrayType | MapType):
         yield from clashing_names(kind.elementType if isinstance(kind, ArrayType) else kind.valueType)
     elif isinstance(kind, StructType):
-        lowered = Counter(name.lower() for name in kind.names)
-        yield from (name or "''" for name in kind.names if lowered[name.lower()] > 1 or not name)
+        yield from names_that_clash(kind.names)
+        yield from ("''" for name in kind.names if not name)
         for field in kind.fields:
             yield from clashing_names(field.dataType)
 

@@ -13,11 +13,19 @@ import math
 
 MINUTE = 60
 HOUR = 3600
-LONGEST_WINDOW = 86_400
-"""Most seconds of period times evaluation periods: one day (CloudWatch user guide, "Evaluating an alarm")."""
+DAY = 86_400
+"""Most seconds of one period (CloudWatch user guide, "Metrics concepts")."""
 
 TRIGGERS_MISSED = 3
 """Time after which ``no-batch`` goes off if no trigger ends, in triggers."""
+
+
+def longest_window(period: int) -> int:
+    """Return the most seconds of period times evaluation periods: a day, or a week if a period is an hour or longer.
+
+    The documentation of ``Period`` in botocore's model of ``PutMetricAlarm`` says so.
+    """
+    return 7 * DAY if period >= HOUR else DAY
 
 
 def window_period_and_count(seconds: float) -> tuple[int, int]:
@@ -32,7 +40,7 @@ def window_period_and_count(seconds: float) -> tuple[int, int]:
     if minutes <= 60:
         return MINUTE, minutes
     hours = math.ceil(minutes / 60)
-    return HOUR, min(hours, LONGEST_WINDOW // HOUR)
+    return HOUR, min(hours, longest_window(HOUR) // HOUR)
 
 
 def longest_batch_without_alarm(trigger: float) -> int:
@@ -58,20 +66,25 @@ def late_window_period_and_counts(times: int, trigger: float) -> tuple[int, int,
     >>> late_window_period_and_counts(3, 30), late_window_period_and_counts(3, 300)
     ((60, 3, 9), (300, 3, 10))
     """
-    period = min(MINUTE * max(1, math.ceil(trigger / MINUTE)), LONGEST_WINDOW)
-    of = min(math.ceil(times * longest_batch_without_alarm(trigger) / period), LONGEST_WINDOW // period)
-    return period, min(times, of), of
+    period = min(MINUTE * max(1, math.ceil(trigger / MINUTE)), DAY)
+    return _period_and_counts(period, times, longest_batch_without_alarm(trigger))
 
 
-def consecutive_window_period_and_count(times: int, seconds: int, trigger: float) -> tuple[int, int]:
-    """Return a period and the number of consecutive periods beyond the threshold.
+def consecutive_window_period_and_counts(times: int, seconds: int, trigger: float) -> tuple[int, int, int]:
+    """Return a period, the number of periods beyond the threshold, and the number of periods in the window.
 
-    A period lasts ``seconds``, or :func:`longest_batch_without_alarm` if that is longer, so that each has data.
+    A period lasts ``seconds``, or :func:`longest_batch_without_alarm` if that is longer, so that each has data, and the
+    periods are consecutive. If that takes more than the longest period, the window has more periods than the alarm needs.
 
     Examples
     --------
-    >>> consecutive_window_period_and_count(3, 300, 30), consecutive_window_period_and_count(3, 300, 300)
-    ((300, 3), (960, 3))
+    >>> consecutive_window_period_and_counts(3, 300, 30), consecutive_window_period_and_counts(3, 300, 300)
+    ((300, 3, 3), (960, 3, 3))
     """
-    period = min(max(seconds, longest_batch_without_alarm(trigger)), LONGEST_WINDOW)
-    return period, min(times, LONGEST_WINDOW // period)
+    covered = max(seconds, longest_batch_without_alarm(trigger))
+    return _period_and_counts(min(covered, DAY), times, covered)
+
+
+def _period_and_counts(period: int, times: int, covered: int) -> tuple[int, int, int]:
+    of = min(math.ceil(times * covered / period), longest_window(period) // period)
+    return period, min(times, of), of

@@ -14,7 +14,7 @@ from millrace.sizing.alarms.alarm_windows import (
     HOUR,
     MINUTE,
     TRIGGERS_MISSED,
-    consecutive_window_period_and_count,
+    consecutive_window_period_and_counts,
     late_window_period_and_counts,
     window_period_and_count,
 )
@@ -108,7 +108,7 @@ def _query_alarms(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Ala
         why=f"records are committed later than {latency:g} s after their arrival: {query.latency_seconds.why}",
     )
     # Two halves: one slow batch, such as the first after a start, is in only one of them.
-    period, sustained = consecutive_window_period_and_count(2, _SUSTAINED_SECONDS // 2, trigger)
+    period, sustained, of = consecutive_window_period_and_counts(2, _SUSTAINED_SECONDS // 2, trigger)
     yield _own_metric_alarm(
         names,
         job,
@@ -119,7 +119,7 @@ def _query_alarms(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Ala
         threshold=round(BATCH_SHARE * trigger, 3),
         period=period,
         periods=sustained,
-        of=sustained,
+        of=of,
         why=f"batches take longer than {BATCH_SHARE:.0%} of their trigger of {trigger:g} s",
     )
     length, count = window_period_and_count(TRIGGERS_MISSED * trigger)
@@ -151,7 +151,7 @@ def _query_alarms(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Ala
         period=MINUTE,
         why="the query ended with an error",
     )
-    period, sustained = consecutive_window_period_and_count(3, 5 * MINUTE, trigger)
+    period, sustained, of = consecutive_window_period_and_counts(3, 5 * MINUTE, trigger)
     yield _own_metric_alarm(
         names,
         job,
@@ -162,7 +162,7 @@ def _query_alarms(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Ala
         threshold=0,
         period=period,
         periods=sustained,
-        of=sustained,
+        of=of,
         why="tasks keep failing and are run again: executors are lost, or a source throttles",
     )
     asked = names.environment.jobs[job].queries[name]

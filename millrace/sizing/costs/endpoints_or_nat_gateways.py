@@ -75,11 +75,13 @@ def _streams_read_in_vpc(environment: Environment) -> list[Stream]:
 def needs_private_history_image(environment: Environment, network: NetworkPlan) -> bool:
     """Return whether the history server's image must be in the account's own registry before the server is deployed.
 
-    Interface endpoints do not reach the public gallery (ECR user guide, "VPC endpoints"); NAT gateways do. The network of an
-    existing VPC is unknown, and a private copy works in both cases.
+    Interface endpoints do not reach the public gallery (ECR user guide, "VPC endpoints"); NAT gateways do, unless the DNS
+    firewall stops them: the gallery's layers are at a host of CloudFront, whose other hosts are anybody's. The network of an
+    existing VPC is unknown, and a private copy works in all cases.
     """
     history = environment.history
-    return history is not None and history.image is None and network.egress.value != "nat"
+    reached = network.egress.value == "nat" and environment.network.allowed_domains is None
+    return history is not None and history.image is None and not reached
 
 
 def network_plan_and_cost_items(

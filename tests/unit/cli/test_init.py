@@ -21,7 +21,8 @@ from tests.unit.cli.test_command_output import ROOT, millrace
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("new") / "my-streams"
     done = millrace("init", str(folder))
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(str(folder) in line for line in done.stdout.splitlines()), "no other folder is the reader's"
     return folder
 
 
@@ -175,7 +176,13 @@ def test_the_environment_may_be_a_variable(project: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["Größe"], "lower-case letters"), (["x", "--name", "Our Streams"], "lower-case letters")],
+    [
+        (["Größe"], "lower-case letters"),
+        (["x", "--name", "Our Streams"], "lower-case letters"),
+        (["aws-thing"], "FOLDER is aws-thing; allowed: a name that does not begin with aws or ssm"),
+        (["x", "--name", "ssm-x"], "--name is ssm-x; allowed: a name that does not begin with aws or ssm"),
+        (["my-company-streaming-platform"], "project and environment together up to 27 characters"),
+    ],
 )
 def test_a_name_that_aws_would_not_take_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
     done = millrace("init", *arguments, cwd=tmp_path)

@@ -1,13 +1,18 @@
-"""Resources of other accounts are refused unless ``governance.other_accounts`` names them; existing ones are listed."""
+"""Resources of other accounts are refused unless ``governance.other_accounts`` names them; existing ones are listed.
+
+Those of another partition are refused, and those of another region where jobs or services use their own region alone.
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from millrace.config import ConfigurationError, load
-from millrace.config.aws.foreign_accounts_and_hosts import hosts_of_urls_and_servers
+from millrace.config.aws.foreign_accounts_and_hosts import hosts_of_urls_and_servers, ports_of_urls
 from millrace.config.document.yaml_tree import Tree
 from tests.unit.cli.test_command_output import millrace
 
@@ -58,8 +63,41 @@ def test_hosts_of_the_file_are_those_that_a_resolver_is_asked_for(project: Path)
         "https://10.0.0.1:8081": [],
         "s3://a.bucket/prefix": [],
         "https://registry.example.com/path?x=http": ["registry.example.com"],
+        "https://reader@registry.example.com:8081": ["registry.example.com"],
     }.items():
         assert hosts_of_urls_and_servers(Tree(tree.file, 1, {"url": Tree(tree.file, 1, text)})) == hosts, text
+
+
+@pytest.mark.parametrize(
+    ("value", "ports"),
+    [
+        ("https://registry.example.com:8081", [8081]),
+        ("https://registry.example.com", [443]),
+        ("http://registry.example.com/path:9/?a=b:7", [80]),
+        ("http://10.0.0.7:8081/", [8081]),
+        ("http://[fd00::1]:8081/", [8081]),
+        ("https://reader@registry.example.com:8081?x=1", [8081]),
+        ("jdbc:postgresql://db.shop/shop", [5432]),
+        ("jdbc:postgresql://db.shop:6432/shop?currentSchema=shop", [6432]),
+        ("http://one.example:1,https://two.example:2", [1, 2]),
+        ("s3://bucket/prefix", []),
+        ("arn:aws:s3:::bucket", []),
+        (12, []),
+        (None, []),
+    ],
+)
+def test_ports_of_urls(value: object, ports: list[int]) -> None:
+    assert ports_of_urls(value) == ports
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "99999"])
+def test_no_server_has_such_a_port(project: Path, port: str) -> None:
+    text = DEV.replace("dev-db.internal:5432", f"dev-db.internal:{port}")
+    (project / "environments/dev.yaml").write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        load("dev", root=project)
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.allowed) == ("jobs.orders.queries.send.sink.url", "a port from 1 to 65535")
 
 
 def test_everything_of_another_account_is_an_error_at_once(project: Path) -> None:
@@ -94,6 +132,83 @@ def test_it_is_found_in_any_value(project: Path, line: str) -> None:
         ConfigurationError, match=r"environments/prod\.yaml:3.*list it in governance.other_accounts"
     ):
         load("prod", root=project)
+
+
+ELSEWHERE = {
+    "streams.orders.existing_key": ("arn:{}:kms:{}:111122223333:key/1", "a key"),
+    "storage.keys.logs": ("arn:{}:kms:{}:111122223333:key/1", "a key"),
+    "governance.bootstrap_key": ("arn:{}:kms:{}:111122223333:key/1", "a key"),
+    "governance.permissions_boundary": ("arn:{}:iam::111122223333:policy/x", None),
+    "network.flow_logs_role": ("arn:{}:iam::111122223333:role/x", None),
+    "jobs.orders.role": ("arn:{}:iam::111122223333:role/x", None),
+    "jobs.orders.queries.send.sink.secret": (
+        "arn:{}:secretsmanager:{}:111122223333:secret:x-AbCdEf",
+        "a secret",
+    ),
+    "jobs.orders.queries.send.sink.secret_key": ("arn:{}:kms:{}:111122223333:key/1", "a key"),
+    "kafka.theirs.authentication.secret": (
+        "arn:{}:secretsmanager:{}:111122223333:secret:x-AbCdEf",
+        "a secret",
+    ),
+    "kafka.theirs.arn": ("arn:{}:kafka:{}:111122223333:cluster/c/1", None),
+    "tables.carriers.key": ("arn:{}:kms:{}:111122223333:key/1", None),
+}
+BESIDE: dict[str, dict[str, object]] = {
+    "streams.orders": {"existing": "orders", "shards": 1},
+    "kafka.theirs": {"kind": "external", "bootstrap_servers": "b.example:9096"},
+    "kafka.theirs.authentication": {"kind": "scram-sha-512", "secret": ELSEWHERE["kafka.theirs.authentication.secret"][0].format("aws", "us-east-1")},
+    "tables.carriers": {"database": "d", "table": "t", "location": "s3://bucket-b/t"},
+}  # fmt: skip
+
+
+def problems_with(project: Path, key: str, value: object) -> list[tuple[str, str]]:
+    """Load the environment with one value more; return key and allowed values of each problem."""
+    node = document = YAML(typ="safe").load(DEV)
+    path = key.split(".")
+    for number, step in enumerate(path[:-1], start=1):
+        node = node.setdefault(step, {})
+        node |= BESIDE.get(".".join(path[:number]), {})
+    node[path[-1]] = value
+    (project / "environments/dev.yaml").write_text(json.dumps(document))
+    try:
+        load("dev", root=project)
+    except ConfigurationError as error:
+        return [(each.key, each.allowed) for each in error.problems]
+    return []
+
+
+@pytest.mark.parametrize("key", ELSEWHERE)
+def test_every_arn_is_of_the_environments_partition_and_region(project: Path, key: str) -> None:
+    arn, noun = ELSEWHERE[key]
+    assert problems_with(project, key, arn.format("aws", "us-east-1")) == []
+    partition = (key, "an ARN that begins with arn:aws:, as all of us-east-1")
+    assert problems_with(project, key, arn.format("aws-cn", "us-east-1")) == [partition]
+    assert problems_with(project, key, arn.format("aws", "eu-west-1")) == (
+        [(key, f"{noun} in us-east-1")] if noun else []
+    )
+
+
+def test_an_image_of_a_job_is_in_the_region(project: Path) -> None:
+    text = DEV.replace("engine: glue", "engine: emr\n    image: '111122223333.dkr.ecr.{}/x:1'")
+    for registry, allowed in {
+        "us-east-1.amazonaws.com": [],
+        "eu-west-1.amazonaws.com": ["an image in us-east-1"],
+        "us-east-1.amazonaws.com.cn": ["an image in us-east-1"],
+    }.items():
+        (project / "environments/dev.yaml").write_text(text.replace("{}/x:1", f"{registry}/x:1"))
+        try:
+            problems = []
+            load("dev", root=project)
+        except ConfigurationError as error:
+            problems = [each.allowed for each in error.problems if each.key == "jobs.orders.image"]
+        assert problems == allowed, registry
+
+
+def test_tags_and_spark_settings_may_name_any_region(project: Path) -> None:
+    assert problems_with(project, "tags.owner", "arn:aws-cn:iam::111122223333:role/x") == []
+    assert problems_with(project, "tags.key", "arn:aws:kms:eu-west-1:111122223333:key/1") == []
+    spark = {"spark.hadoop.role": "arn:aws-cn:iam::111122223333:role/x"}
+    assert problems_with(project, "jobs.orders.spark", spark) == []
 
 
 def test_what_is_meant_is_taken_and_listed_once(project: Path) -> None:

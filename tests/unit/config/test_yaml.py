@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.config import load
+from millrace.config import ConfigurationError, load
 from millrace.config.document import yaml_tree
 from tests.unit.config.conftest import GOOD
 from tests.unit.config.test_load import problems
@@ -174,3 +174,22 @@ def test_deep_nesting_is_a_message(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(yaml_tree.DocumentError):
         yaml_tree.read_document(file)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("9" * 19, "cores is a number of more than 18 digits"),
+        ("9" * 5000, "cores is a number of more than 18 digits"),
+        (f"[{'9' * 5000}]", "cores[0] is a number of more than 18 digits"),
+        (f"0x{'f' * 5000}", "cores is a number of more than 18 digits"),
+        (f"{{a: 1{',999' * 2000}}}", "inside { } a comma ends a value"),
+    ],
+)
+def test_a_huge_number_is_a_message_of_ours(project: Path, written: str, said: str) -> None:
+    file = project / "environments/dev.yaml"
+    file.write_text(f"project: shop\ncores: {written}\n")
+    with pytest.raises(ConfigurationError) as caught:
+        load("dev", root=project)
+    assert said in str(caught.value)
+    assert "sys." not in str(caught.value)

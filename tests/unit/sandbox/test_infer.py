@@ -29,6 +29,12 @@ KINDS = {
     "BIGINT": ([1, 1 << 31], "BIGINT"),
     "beyond 64 bits": ([1, 1 << 63], "DECIMAL(38,0)"),
     "beyond 38 digits": ([10**38], "DOUBLE"),
+    "beyond 308 digits": ([10**309], "STRING"),
+    "largest offset": (["2024-01-01T00:00:00+18:00"], "TIMESTAMP"),
+    "beyond the largest offset": (["2024-01-01T00:00:00+18:01"], "STRING"),
+    "beyond the year 9999 in UTC": (["9999-12-31T23:59:59-12:00"], "STRING"),
+    "before the year 1 in UTC": (["0001-01-01T00:00:00+12:00"], "STRING"),
+    "first and last moment": (["0001-01-01T00:00:00", "9999-12-31T23:59:59Z"], "TIMESTAMP"),
     "whole and fraction": ([1, 2.5], "DOUBLE"),
     "flag": ([True, None], "BOOLEAN"),
     "moment": (["2026-01-01T10:00:00Z", "2026-01-01 10:00:00.123+02:00"], "TIMESTAMP"),
@@ -50,6 +56,54 @@ def test_the_narrowest_type_that_takes_all(name: str) -> None:
     result = infer_from_json([json.dumps({"x": v}).encode() for v in values])
     assert ddl_and_pyspark_types.type_as_ddl(result.schema["x"].dataType) == kind
     assert result.fields[0].conflicts == []
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e309", "1.7976931348623159e308", "9" * 5000])
+def test_a_number_that_no_double_holds_is_a_text(number: str) -> None:
+    for values in ([number], [number, "1.50"], ["1", number]):
+        for result in (
+            infer_from_json([f'{{"x":{each}}}'.encode() for each in values]),
+            infer_from_csv([each.encode() for each in values], ["x"], delimiter=","),
+        ):
+            assert result.schema.simpleString() == "struct<x:string>"
+    nested = infer_from_json([f'{{"x":[{number}],"y":{{"z":{number}}}}}'.encode()])
+    assert nested.schema.simpleString() == "struct<x:array<string>,y:struct<z:string>>"
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b'{"x":"\\ud800"}', "half a character"),
+        (b'{"\\udfff":1}', "half a character"),
+        (b'{"x":NaN}', "not JSON: NaN"),
+        (b'{"x":[-Infinity]}', "not JSON: -Infinity"),
+        ('{"x":1}'.encode("utf-16"), "not JSON: 'utf-8' codec"),
+    ],
+)
+def test_a_record_that_no_decoder_takes_is_not_in_the_sample(payload: bytes, reason: str) -> None:
+    found = infer_from_json([payload, b'{"x":1}', b'{"x":"\\ud83d\\ude00"}'])
+    assert (found.records, found.unreadable) == (2, 1)
+    assert reason in (found.reason or "")
+
+
+def test_digits_of_other_scripts_are_texts_in_csv() -> None:
+    payloads = ["１２,٣.٥".encode()]
+    assert (
+        infer_from_csv(payloads, None, delimiter=",").schema.simpleString() == "struct<c1:string,c2:string>"
+    )
+
+
+@pytest.mark.parametrize("names", ["sſ", "Σς", "k\N{KELVIN SIGN}", "Iı", "iİ", "ßẞ", "éÉ"])
+def test_names_that_spark_takes_for_one_are_one_column(names: str) -> None:
+    row = {names[0]: 1, names[1]: 2, "in": dict.fromkeys(names, 1)}
+    result = infer_from_json([json.dumps(row).encode()])
+    assert result.schema.simpleString() == f"struct<{names[0]}:bigint,in:string>"
+    schema = ", ".join(f"`{name}` INT" for name in names)
+    assert list(of_ddl.ddl_field_problems(of_ddl.parse_ddl(schema))) == [
+        f"names that clash: {', '.join(sorted(names))}"
+    ]
+    header = infer_from_csv([b"1,2"], list(names), delimiter=",")
+    assert header.schema.names == [names[0], "c2"]
 
 
 def test_an_id_that_outgrows_the_sample_is_no_dead_letter() -> None:

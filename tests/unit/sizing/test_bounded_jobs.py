@@ -42,6 +42,16 @@ def test_a_run_is_billed_from_its_ready_workers_to_its_end(from_text: Loader, mo
     assert job.worker == "G.1X", "G.025X is for streaming jobs only"
 
 
+@pytest.mark.parametrize("minutes", [5, 60, 720, 1440])
+def test_the_alarm_on_missing_runs_looks_back_as_long_as_it_says(from_text: Loader, minutes: int) -> None:
+    found = plan(from_text(turns(minutes, sla=f"{2 * minutes}m", stream="retention: 7d")))
+    (alarm,) = [each for each in found.alarms if each.runbook_heading == "no-run"]
+    run = found.jobs["clicks"].run
+    assert run is not None
+    longest = run.every_seconds.value + run.start_seconds.value + run.longest_seconds.value
+    assert longest <= alarm.period * alarm.of < longest + 3600 + 60
+
+
 @pytest.mark.parametrize("engine", ["glue", "emr"])
 @pytest.mark.parametrize(("minutes", "sla"), [(5, "10m"), (10, "15m"), (20, "25m")])
 def test_low_loads_cost_much_less_and_busy_ones_gain_nothing(
