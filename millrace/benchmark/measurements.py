@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import NamedTuple
 
 import numpy as np
-import ruptures
 
 from millrace.config.base import Model
 
@@ -160,6 +159,8 @@ def count_warmup_batches(durations: Sequence[float], least: int = LEAST) -> int:
     least
         Minimum number of batches that are left.
     """
+    import ruptures  # of the extra sandbox, without which results of benchmarks are read too
+
     most = max(0, len(durations) - least)
     first = min(1, most)
     rest = np.log(np.asarray(durations[first:], dtype=float))

@@ -59,6 +59,9 @@ _TAIL = _TIME + _LANE + _PLACE
 CHANGE_WIDTH = _LANE + _PLACE
 """Characters of the identity of a change: its lane and place."""
 
+_LANE_NUMBER = "xxhash64(_source, _shard, CASE WHEN _shard IS NULL THEN _key END)"
+"""Number of a record's lane, in SQL: of its partition, or of its stream and partition key."""
+
 _OFFSET_BITS = 22
 """Beside them 64 bits hold milliseconds until the year 2109."""
 
@@ -100,7 +103,7 @@ def with_position_struct(records: DataFrame) -> DataFrame:
     moment = f"shiftleft(floor({micros} / 1000), {_OFFSET_BITS}) | (coalesce({offset}, 0) & {(1 << _OFFSET_BITS) - 1})"
     position = f"concat(lpad(_position, {_DIGITS}, '0'), lpad({place}, {_PLACE - _DIGITS}, '0'))"
     time = f"concat(CASE WHEN {file} THEN '0' ELSE '{_STREAM}' END, lpad(hex({moment}), {_TIME - 1}, '0'))"
-    lane = f"lpad(hex(xxhash64(_source, _shard, CASE WHEN _shard IS NULL THEN _key END)), {_LANE}, '0')"
+    lane = f"lpad(hex({_LANE_NUMBER}), {_LANE}, '0')"
     parts = (position, time, lane, f"concat({lane}, {position})", f"timestamp_micros({micros})")
     fields = (f"{part} AS {name}" for part, name in zip(parts, POSITION.names, strict=True))
     return records.withColumn("_position", F.expr(f"struct({', '.join(fields)})"))

@@ -126,14 +126,14 @@ def test_a_reference_table_is_read_again_on_its_interval_only(spark: SparkSessio
     assert name() == "Zeppelin"
     # One copy is held, however often the table changed, and also where it did not.
     cached: Any = spark.sparkContext._jsc
-    held = cached.getPersistentRDDs().size()
+    before = {*cached.getPersistentRDDs()}
     for n in range(1, 4):
         insert(spark, airlines, (f"Z{n}", "Zeppelin", 1))
         now[0] += 60
         assert name() == "Zeppelin"
     now[0] += 60
     assert name() == "Zeppelin"
-    assert cached.getPersistentRDDs().size() == held
+    assert len({*cached.getPersistentRDDs()} - before) <= 1
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks import iceberg_keyed
+from millrace.etl.sinks.delivery import record_order
 from millrace.etl.sinks.delivery.kept_deletes import KeptDeletes
 from tests.faults import small_job_documents
 from tests.run import in_turn
@@ -226,7 +227,7 @@ def test_without_a_mechanism_of_order_it_would_be_noticed(
     if without == "comparison":
         monkeypatch.setattr(iceberg_keyed, "not_older_sql", lambda *_: "true")
     elif without == "lane":
-        monkeypatch.setattr(F, "xxhash64", lambda *_: F.lit(1))
+        monkeypatch.setattr(record_order, "_LANE_NUMBER", "1")
     else:
         monkeypatch.setattr(KeptDeletes, "without_rows_older_than_deletes", lambda _, rows: rows)
     # Positions are compared in one lane for all, which a stream's numbers allow.
