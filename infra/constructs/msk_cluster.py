@@ -16,7 +16,7 @@ from constructs import Construct
 
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, MskCluster
-from millrace.sizing.msk_clusters import broker_zone_count, replication_factor
+from millrace.sizing.kafka_cluster_load import broker_zone_count, replication_factor
 from millrace.sizing.plan_model import ClusterPlan
 
 from ..accept_finding import accept_finding_at_construct

@@ -27,7 +27,8 @@ from millrace.sizing.costs.endpoints_or_nat_gateways import (
 from millrace.sizing.costs.shared_cost import shared_cost_items
 from millrace.sizing.costs.storage_and_unpriced_costs import unpriced_costs
 from millrace.sizing.environment_with_plan_choices import environment_with_choices
-from millrace.sizing.msk_clusters import cluster_load, cluster_plan_and_findings
+from millrace.sizing.kafka_cluster_load import cluster_load
+from millrace.sizing.msk_clusters import cluster_plan_and_findings
 from millrace.sizing.plan_model import ClusterPlan, Figure, FigureInput, JobPlan, Plan, StreamPlan
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, price_table_of_region, service_limits
 from millrace.sizing.queries.demand import QueryDemand, demands_by_stream

@@ -12,7 +12,8 @@ from millrace.sizing.cost import stream_cost_items
 from millrace.sizing.jobs.job_plan import job_plan_and_findings
 from millrace.sizing.jobs.queries_on_cores import joined_source_partitions, largest_batches_on_shared_cores
 from millrace.sizing.jobs.shared_cores import LargestBatch
-from millrace.sizing.msk_clusters import ClusterLoad, cluster_load, cluster_plan_and_findings
+from millrace.sizing.kafka_cluster_load import ClusterLoad, cluster_load
+from millrace.sizing.msk_clusters import cluster_plan_and_findings
 from millrace.sizing.plan_model import Figure, JobPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand, demands_by_stream

@@ -21,6 +21,8 @@ Replan = Callable[[Environment], Sequence[Finding]]
 
 _WANTED = 3
 _SPLITS = (2, 3, 4, 6, 8, 12, 16, 32, 64)
+_MORE_WORKERS = 256
+"""Workers that are tried beyond twice as many as are pinned."""
 _STEPS = (1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 
 
@@ -120,8 +122,9 @@ def _described_changed_jobs(job: Job) -> Iterator[tuple[str, Job]]:
             changed = job.model_copy(update={key: default})
             changed.model_fields_set.discard(key)
             yield f"leave {key} to the plan: remove it", changed
-    for number in range((job.max_workers or 0) + 1, (job.max_workers or 0) * _SPLITS[-1]):
-        yield f"max_workers: {number}", job.model_copy(update={"max_workers": number})
+    if job.max_workers is not None:
+        for number in range(job.max_workers + 1, 2 * job.max_workers + _MORE_WORKERS):
+            yield f"max_workers: {number}", job.model_copy(update={"max_workers": number})
     for name, query in job.queries.items():
         for key in ("trigger", "records_per_batch"):
             if getattr(query, key, None) is not None:
