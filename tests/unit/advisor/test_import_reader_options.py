@@ -12,7 +12,8 @@ from millrace.cli.plan.existing.import_plans import environment_yaml, text_and_p
 from millrace.config import load
 from tests.unit.advisor.settings_of_program import ARN, settings_of_program
 from tests.unit.advisor.test_job_import import ROOT
-from tests.unit.advisor.test_program_reader import INSTEAD, KAFKA, imported
+from tests.unit.advisor.test_program_reader import KAFKA, imported
+from tests.unit.advisor.test_program_triggers import INSTEAD
 
 WRITE = ".load().writeStream.trigger(processingTime='10 seconds').start()"
 
