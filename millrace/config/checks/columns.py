@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
@@ -56,24 +56,30 @@ class ColumnCatalog:
     ----------
     tables
         Fields by landing table and route, without a route those of the table itself; None if their schema cannot be read.
+    with_tombstones
+        Landing tables in which records without a payload are deletes.
     """
 
     root: FilePath
     tables: Mapping[tuple[str, RouteName | None], Columns | None]
+    with_tombstones: Set[str]
 
     @classmethod
     def from_schema_files(cls, environment: Environment, root: FilePath) -> ColumnCatalog:
         """Read the schemas of all landing tables."""
         tables: dict[tuple[str, RouteName | None], Columns | None] = {}
+        with_tombstones = set()
         for _, _, query in environment.queries:
             if isinstance(query, LandQuery):
                 tables[query.table, None] = payload_fields(query, root)
+                if query.kafka is not None and query.kafka.null_payload == "delete":
+                    with_tombstones.add(query.table)
             elif isinstance(query, RouteQuery):
                 tables[query.table, None] = {name: DdlType("struct") for name in query.routes}
                 tables |= {
                     (query.table, name): payload_fields(each, root) for name, each in query.routes.items()
                 }
-        return cls(root, tables)
+        return cls(root, tables, with_tombstones)
 
     def columns_of_table_or_route(self, table: str, route: RouteName | None) -> Columns | None:
         """Return the columns that a query finds in a landing table or in one of its routes; None if they are not known."""
@@ -161,8 +167,8 @@ def check_columns(
         | _column_and_field_names(joined)
         | {name for each in end.enrich for name in each.columns}
     )
-    if isinstance(end, DeriveQuery) and end.latest_by is not None and end.latest_by.history:
-        yield from _check_latest_by_of_history(path, end, end.latest_by, read)
+    if isinstance(end, DeriveQuery) and end.latest_by is not None:
+        yield from _check_latest_by(path, end, end.latest_by, read, end.source in catalog.with_tombstones)
     for place, name in _named_result_columns(end):
         if name in words or (read is None and end.transform is None):
             continue
@@ -179,21 +185,25 @@ def check_columns(
             )
 
 
-def _check_latest_by_of_history(
-    path: Path, end: DeriveQuery, latest: LatestBy, read: Columns | None
+def _check_latest_by(
+    path: Path, end: DeriveQuery, latest: LatestBy, read: Columns | None, tombstones: bool
 ) -> Iterator[Finding]:
     path_of_key = (*path, "latest_by")
-    if read is not None and CHANGE.name not in read:
+    changes = read is not None and CHANGE.name in read
+    if latest.order is not None and (latest.history or changes or tombstones):
+        yield Finding(
+            (*path_of_key, "order"),
+            latest.order,
+            # It would be older than each row: a delete may lack the column, a truncate has none.
+            "no order beside deletes, which have no value of the column: their order is that of the topic, or of the database's log",
+        )
+    if not latest.history:
+        return
+    if read is not None and not changes:
         yield Finding(
             (*path_of_key, "history"),
             "true",
             f"nothing: {end.source} has no changes of a database (formats debezium and dms)",
-        )
-    if latest.order is not None:
-        yield Finding(
-            (*path_of_key, "order"),
-            latest.order,
-            "no key order beside history: its order is that of the change events",
         )
     if end.sink.replaces and not end.sink.in_catalog:
         kinds = ", ".join(kind for kind, each in KINDS.items() if each.in_catalog and each.replaces)

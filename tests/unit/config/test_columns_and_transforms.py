@@ -24,6 +24,10 @@ ENRICH = """\
 SINK = "        sink: {kind: iceberg, table: clicks_counted}\n"
 STATE = "        state: {{watermark: {{time: {}, delay: 10m}}, {}}}\n"
 SCHEMA = "        schema: pipelines/shop/schemas/click.ddl\n"
+NO_ORDER = (
+    "no order beside deletes, which have no value of the column: "
+    "their order is that of the topic, or of the database's log"
+)
 SESSIONS = """\
 from pyspark.sql import functions as F
 
@@ -137,9 +141,23 @@ def test_a_history_is_one_of_changes_in_their_order_and_in_the_lake(project: Pat
     told = {each.key: (each.value, each.allowed) for each in problems(project, wrong)}
     assert told == {
         f"{DERIVE}.latest_by.history": ("true", "nothing: clicks_landed has no changes of a database (formats debezium and dms)"),
-        f"{DERIVE}.latest_by.order": ("at", "no key order beside history: its order is that of the change events"),
+        f"{DERIVE}.latest_by.order": ("at", NO_ORDER),
         f"{DERIVE}.sink.kind": ("dynamodb", "with history a table of the lake: iceberg"),
     }  # fmt: skip
+
+
+def test_a_column_orders_no_deletes_as_they_have_no_value_of_it(project: Path) -> None:
+    """A delete without the column would be older than each row, and a truncate older than all: rows would stay."""
+    changes = (SCHEMA, SCHEMA + "        format: {kind: debezium}\n")
+    ordered = (SINK, SINK + "        latest_by: {key: [page], order: at}\n")
+    problem = one(project, changes, ordered)
+    assert (problem.key, problem.value, problem.allowed) == (f"{DERIVE}.latest_by.order", "at", NO_ORDER)
+    topic = (
+        "        source: clicks\n",
+        "        source: orders\n        kafka: {null_payload: delete}\n",
+    )
+    problem = one(project, topic, ordered)
+    assert (problem.key, problem.value, problem.allowed) == (f"{DERIVE}.latest_by.order", "at", NO_ORDER)
 
 
 def test_columns_of_routes_of_avro_and_of_protobuf_are_known(project: Path) -> None:
