@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from millrace.advisor.logs.codecs import PIECE, DamagedDataError, TruncatedDataError, decompress_log
 from millrace.config.aws.pagination import list_all
 from millrace.config.document.problems import wrong_option_error
@@ -174,7 +176,6 @@ def _files_on_disk(path: Path) -> Iterator[LogFile]:
 
 
 def _files_in_s3(place: str, client: Any) -> Iterator[LogFile]:
-    from botocore.exceptions import BotoCoreError, ClientError
 
     if client is None:
         import boto3
@@ -208,7 +209,6 @@ class _S3ObjectStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        from botocore.exceptions import BotoCoreError, ClientError
 
         # The first range is small: often only the first bytes are necessary.
         size = min(len(buffer) if self._read else PIECE, len(buffer), self._size - self._read)

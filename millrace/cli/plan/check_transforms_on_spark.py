@@ -9,6 +9,7 @@ from rich.console import Console
 
 from millrace.config import ConfigurationError, Environment, Finding, Names
 from millrace.etl.launch import typed_json
+from millrace.infra.launch.launch_settings import job_settings
 from millrace.sizing import Plan
 
 _UNCHECKED = "the columns of transforms were not checked"
@@ -40,7 +41,6 @@ def check_transforms_and_list_unchecked(environment: Environment, sized: Plan) -
     if find_spec("pyspark") is None:
         return [f"{_UNCHECKED}: PySpark is not installed"]
     from millrace.etl.queries.derive import INPUT_COLUMNS
-    from millrace.infra.launch.launch_settings import job_settings
     from millrace.sandbox.programs.child_processes import SandboxError
     from millrace.sandbox.rehearse_job_table_changes import rehearse_starts
 

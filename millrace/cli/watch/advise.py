@@ -15,10 +15,13 @@ import typer
 from botocore.exceptions import BotoCoreError
 from rich.text import Text
 
+from millrace.advisor.advise import advise
+from millrace.advisor.apply_changes import advice_with_planned_savings
 from millrace.advisor.existing.foreign_jobs import find_log_of_run, look_up_emr_application, look_up_glue_job
 from millrace.advisor.findings import Advice, Change, Evidence, Finding
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, advised_environment_job
 from millrace.advisor.logs.application_history_model import History
+from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import EventLog, find_event_logs
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
@@ -133,10 +136,6 @@ def advise_command(
 
       millrace advise logs/jr_2c3d --score advice.json
     """
-    from millrace.advisor.advise import advise
-    from millrace.advisor.apply_changes import advice_with_planned_savings
-    from millrace.advisor.logs.event_log_to_history import read_history
-
     check_page_is_writable(html)
     if job is not None and env is None:
         raise wrong_option_error("--job", job, "only with --env")

@@ -24,6 +24,7 @@ from millrace.advisor.existing.import_cutover import (
     text_with_start_position,
 )
 from millrace.advisor.existing.import_transform_stubs import write_transforms
+from millrace.advisor.existing.imported_job_event_log import read_log_figures
 from millrace.advisor.existing.read_job_to_import import (
     RunningJob,
     read_running_emr_job,
@@ -158,8 +159,6 @@ def import_command(
 
       millrace import glue:orders --name orders --topic orders --brokers b-1.example.com:9098,b-2.example.com:9098
     """
-    from millrace.advisor.existing.imported_job_event_log import read_log_figures
-
     root = find_root()
     if not re.fullmatch(SLUG, name):  # before it becomes a part of a path
         raise wrong_option_error("--name", name, SLUG_SAID)
