@@ -13,7 +13,7 @@ import pyarrow as pa
 from millrace.config import load
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment
-from millrace.lifecycle.account.outputs_and_launch_documents import LaunchDocument
+from millrace.lifecycle.account.deployed_environment import LaunchDocument
 from millrace.sandbox.local_stand_in_environment import make_stand_in
 from millrace.sandbox.payloads import records_from_nycflights
 from millrace.sandbox.programs import cdk, kafka_broker, localstack

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from millrace.cli.shared.account_or_sandbox_connection import connect_sandbox_or_account
 from millrace.cli.shared.console import figure_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 from millrace.config import Finding
@@ -54,6 +53,7 @@ def audit(
       millrace audit departures --env prod --hours 3 --read
     """
     from millrace.lifecycle.audits.query_audit import audit_query as compare
+    from millrace.sandbox.operate_running_sandbox import sandbox_or_account_with_connection
 
     environment = load_environment_with_job(env, job)
     known = [n for n, q in environment.jobs[job].queries.items() if isinstance(q, SourceQueryBase)]
@@ -65,7 +65,7 @@ def audit(
         )
     end = datetime.now(UTC)
     audits: list[AuditResult | NotAudited] = []
-    place = connect_sandbox_or_account(environment)
+    place, _ = sandbox_or_account_with_connection(environment)
     with Console(stderr=True).status(f"audit {job}") as spinner:
         for name in query or known:
             spinner.update(f"{name}: comparing source and table")

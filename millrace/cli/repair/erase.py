@@ -15,7 +15,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from millrace.cli.shared.account_or_sandbox_connection import sandbox_or_account_with_connection
 from millrace.cli.shared.console import figure_columns
 from millrace.cli.shared.expected_failures import CommandRefusedError, confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
@@ -67,7 +66,10 @@ def erase(
 
       millrace erase --env prod --where "email IN ('a@example.com', 'b@example.com')"
     """
-    from millrace.sandbox.operate_running_sandbox import run_jobs_during_block
+    from millrace.sandbox.operate_running_sandbox import (
+        run_jobs_during_block,
+        sandbox_or_account_with_connection,
+    )
 
     environment = load(env)
     place, aws = sandbox_or_account_with_connection(environment)

@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
+from millrace.lifecycle.account.deployed_environment import connect_to_account
 from millrace.lifecycle.jobs.state_machine import Verb, execute_verb
 
 
@@ -82,7 +82,7 @@ def run_verb_and_print_outcome(
         Seconds for ``stop``; left out, the state machine derives it from recent batches.
     """
     environment = load_environment_with_job(env, job)
-    aws = connect_account(environment)
+    aws = connect_to_account(environment)
     with Console(stderr=True).status(f"{verb} {job}") as spinner:
 
         def show_progress(phrase: str) -> None:

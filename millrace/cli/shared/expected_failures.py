@@ -28,7 +28,7 @@ STATUS: Mapping[str, int] = {
     "millrace.infra.errors.InfrastructureError": REFUSED,
     "millrace.lifecycle.jobs.checkpoints.CheckpointRequestError": REFUSED,
     "millrace.lifecycle.deploy.DeployError": FAILED,
-    "millrace.lifecycle.account.outputs_and_launch_documents.NotDeployedError": FAILED,
+    "millrace.lifecycle.account.deployed_environment.NotDeployedError": FAILED,
     "millrace.lifecycle.jobs.health.UnhealthyJobError": FAILED,
     "millrace.lifecycle.aws_error_messages.AwsError": FAILED,
     "millrace.lifecycle.aws_error_messages.CredentialsError": REFUSED,

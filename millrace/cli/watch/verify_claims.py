@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from rich.table import Column, Table
@@ -14,19 +14,22 @@ from rich.text import Text
 
 from millrace.cli.plan import prices
 from millrace.cli.plan.policies import policy_documents
-from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import open_progress_display, print_rich
 from millrace.cli.shared.expected_failures import FAILED, reporting_write_errors_as_wrong_option
 from millrace.config.model import Environment
 from millrace.etl import __version__
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, connect_to_account
 from millrace.sandbox.programs.toolchain import state_folder
 from millrace.sizing.costs.endpoints_or_nat_gateways import called_services
-
-if TYPE_CHECKING:
-    from millrace.verify.account.check_claims import ClaimAnswer
-    from millrace.verify.account.check_input_and_answer import ClaimContext
-    from millrace.verify.environment_copy import VerificationCopy
+from millrace.verify.account.check_claims import (
+    ClaimAnswer,
+    answers_document,
+    check_claims,
+    claims_report,
+    verdict_counts_text,
+)
+from millrace.verify.account.check_input_and_answer import ClaimContext
+from millrace.verify.environment_copy import VerificationCopy
 
 
 def exit_status_after_claims_check(environment: Environment, report: Path | None, *, as_json: bool) -> int:
@@ -37,9 +40,7 @@ def exit_status_after_claims_check(environment: Environment, report: Path | None
     AwsError
         There are no credentials, or they are of another account.
     """
-    from millrace.verify.account.check_claims import answers_document, check_claims, verdict_counts_text
-
-    aws = connect_account(environment)
+    aws = connect_to_account(environment)
     with open_progress_display() as say:
         answers = check_claims(_claim_context(environment, aws), say)
     if as_json:
@@ -58,8 +59,6 @@ def check_claims_of_copy(
     environment: Environment, client: Callable[[str], Any], copy: VerificationCopy
 ) -> tuple[ClaimAnswer, ...]:
     """Check the claims for a copy of an environment while it is deployed."""
-    from millrace.verify.account.check_claims import check_claims
-
     return check_claims(_claim_context(environment, DeployedEnvironment(copy.names, client)))
 
 
@@ -67,25 +66,21 @@ def write_claims_report(
     answers: tuple[ClaimAnswer, ...], environment: Environment, report: Path | None
 ) -> None:
     """Write the report that a user sends back, and say where it is."""
-    from millrace.verify.account import check_claims
-
     file = report or state_folder() / "verify" / f"claims-{environment.name}.md"
     read = datetime.now(UTC).date().isoformat()
     with reporting_write_errors_as_wrong_option("--report", file):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(
-            check_claims.claims_report(answers, version=__version__, region=environment.region, read=read),
+            claims_report(answers, version=__version__, region=environment.region, read=read),
             encoding="utf-8",
         )
     typer.echo(
-        f"claims: {check_claims.verdict_counts_text(answers)}; wrote {file}: please send this file back (docs/unproved.md)",
+        f"claims: {verdict_counts_text(answers)}; wrote {file}: please send this file back (docs/unproved.md)",
         err=True,
     )
 
 
 def _claim_context(environment: Environment, aws: DeployedEnvironment) -> ClaimContext:
-    from millrace.verify.account.check_input_and_answer import ClaimContext
-
     return ClaimContext(
         aws,
         called_services(environment),

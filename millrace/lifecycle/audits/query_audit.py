@@ -22,9 +22,8 @@ from millrace.config.queries import (
     SourceQueryBase,
     WritesSink,
 )
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, NotDeployedError
 from millrace.lifecycle.account.kafka_access import Settings, cluster_connection_settings
-from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
 from millrace.lifecycle.audits.hourly_audit import (
     AuditResult,
     HourCounts,

@@ -241,7 +241,7 @@ def deployed_stream_target(environment: Environment, name: str) -> TrafficTarget
 
 
 def _traffic_target_on_account(environment: Environment, name: str) -> TrafficTarget:
-    stream, aws = environment.streams[name], connect_to_account(Names(environment, environment.account or ""))
+    stream, aws = environment.streams[name], connect_to_account(environment)
     return server_for_stream(stream, name).deployed_target(aws, stream, physical_stream_name(aws.names, name))
 
 

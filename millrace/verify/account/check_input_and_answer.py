@@ -12,8 +12,7 @@ from urllib.request import Request, urlopen
 from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import EmrJob, GlueJob
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.account.outputs_and_launch_documents import read_stack_outputs
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, read_stack_outputs
 from millrace.sizing.costs.price_table_update import PriceRenewal, renew_prices
 from millrace.sizing.prices_and_limits import Price, all_required_prices_by_name
 
@@ -109,16 +108,6 @@ class ClaimContext:
         require(result, f"the environment has no job on {kind.title}")
         return result
 
-    def stack_output(self, job: str, key: str) -> str:
-        """Read one output of a job's stack.
-
-        Raises
-        ------
-        NotDeployedError
-            There is no such stack.
-        """
-        return read_stack_outputs(self.client("cloudformation"), self.names.stack(f"job-{job}"))[key]
-
     def physical_ids(self, part: str, kind: str) -> list[str]:
         """Return the physical ids of a stack's resources of one type."""
         stack = self.names.stack(part)
@@ -138,7 +127,7 @@ class ClaimContext:
 
     def newest_started_emr_runs(self, job: str) -> list[dict[str, Any]]:
         """Return the newest runs of a job that really started."""
-        application, emr = self.stack_output(job, "ApplicationId"), self.client("emr-serverless")
+        application, emr = self.aws.job_outputs(job)["ApplicationId"], self.client("emr-serverless")
         # All pages: no document says in which order the runs come.
         listed = self.items_of_all_pages(
             "emr-serverless", "list_job_runs", "jobRuns", applicationId=application

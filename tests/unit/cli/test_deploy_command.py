@@ -15,7 +15,7 @@ from millrace.cli import app
 from millrace.cli.run import changes_report, shared_cdk_steps
 from millrace.cli.run import deploy as deploy_command
 from millrace.cli.run import upgrade_or_rollback_job as upgrade_command
-from millrace.cli.shared import account_or_sandbox_connection, expected_failures
+from millrace.cli.shared import expected_failures
 from millrace.config import Names, load
 from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.config.network_storage_governance_observability import Governance
@@ -40,7 +40,7 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(shared_cdk_steps, "state_folder", lambda: tmp_path)
     monkeypatch.setattr(
-        account_or_sandbox_connection,
+        shared_cdk_steps,
         "connect_to_account",
         lambda _: DeployedEnvironment(names, lambda _: None),
     )

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.options import AsJson, EnvironmentName, load_environment_with_job
 from millrace.completion import complete_job_names
 from millrace.config import Environment
 from millrace.etl.launch import typed_json
+from millrace.infra.launch.launch_settings import job_settings
 from millrace.lifecycle.account.catalog_columns import ddl_columns_by_table, table_names_in_settings
+from millrace.lifecycle.account.deployed_environment import connect_to_account
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
@@ -71,12 +72,11 @@ def refused_query_lines(rehearsal: StartRehearsal) -> list[str]:
 
 def _rehearse_start_on_tables(environment: Environment, jobs: Sequence[str]) -> StartRehearsal:
     """Rehearse the start of jobs on the tables of the running sandbox, or on those that are deployed on AWS."""
-    from millrace.infra.launch.launch_settings import job_settings
     from millrace.sandbox import operate_running_sandbox, rehearse_job_table_changes
 
     sized = plan(environment)
     sandbox = operate_running_sandbox.running_sandbox_deployment(environment)
-    place = sandbox or connect_account(environment)
+    place = sandbox or connect_to_account(environment)
     settings = [
         typed_json.to_json_value(job_settings(environment, sized.jobs[job], place.names)) for job in jobs
     ]
