@@ -19,8 +19,7 @@ from millrace.config.model import Environment
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, connect_to_account
 from millrace.lifecycle.audits.query_audit import AuditedDeployment, deployment_on_aws
 from millrace.lifecycle.jobs.logs import LogLine
-from millrace.sandbox.local_stand_in_environment import make_stand_in
-from millrace.sandbox.localstack_deployment import Sandbox
+from millrace.sandbox.localstack_deployment import Sandbox, make_stand_in
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.localstack import LocalStack, localstack_answers
 from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark

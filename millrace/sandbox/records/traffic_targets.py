@@ -13,8 +13,7 @@ from millrace.config.base import load_kind
 from millrace.config.model import Environment, Stream
 from millrace.lifecycle.account import kafka_access
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, connect_to_account
-from millrace.sandbox.local_stand_in_environment import make_stand_in
-from millrace.sandbox.localstack_deployment import Sandbox
+from millrace.sandbox.localstack_deployment import Sandbox, make_stand_in
 from millrace.sandbox.operate_running_sandbox import spark_of_running_sandbox
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.localstack import LocalStack
