@@ -30,7 +30,7 @@ from millrace.cli.shared.verdict import verdict_panel
 from millrace.config import ConfigurationError, Environment, find_root, load
 from millrace.config.aws.foreign_accounts_and_hosts import describe_inherited_accounts_and_hosts
 from millrace.config.aws.regions import aws_partition_of_region
-from millrace.config.checks.formats import advice_on_schemas
+from millrace.config.checks.queries import advice_on_schemas
 from millrace.config.document.problems import wrong_option_error
 from millrace.lifecycle.account.deployed_environment import connect_to_account
 from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
