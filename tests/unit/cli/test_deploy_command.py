@@ -14,7 +14,6 @@ from typer.testing import CliRunner, Result
 from millrace.cli import app
 from millrace.cli.run import changes_report, shared_cdk_steps
 from millrace.cli.run import deploy as deploy_command
-from millrace.cli.run import upgrade_or_rollback_job as upgrade_command
 from millrace.cli.shared import expected_failures
 from millrace.config import Names, load
 from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
@@ -118,12 +117,12 @@ def test_a_rollback_that_nobody_watches_gives_nobody_more(
         at="then", document_url="s3://a/1.json", read_launch_document=lambda _: {"settings": settings}
     )
     done = []
-    monkeypatch.setattr(upgrade_command, "find_previous_version", lambda *_: version)
+    monkeypatch.setattr(deploy_command, "find_previous_version", lambda *_: version)
     monkeypatch.setattr(upgrade_steps, "rollback_changes", lambda *_: DeploymentChanges((wider,), (), {}))
     monkeypatch.setattr(
         upgrade_steps, "roll_back_job_and_tell_if_started", lambda *_, **__: not done.append(1)
     )
-    monkeypatch.setattr(upgrade_command, "checkpoint_refusals", lambda *_: [])
+    monkeypatch.setattr(deploy_command, "checkpoint_refusals", lambda *_: [])
     command = ["rollback", "--env", "minimal", "clicks", "--yes"]
     refused = CliRunner().invoke(app, command)
     assert (refused.exit_code, done) == (2, [])
