@@ -32,8 +32,12 @@ from millrace.cli.run import (
     start_stop_drain,
     traffic,
 )
-from millrace.cli.shared.console import invisible_output_escaped, print_problems
-from millrace.cli.shared.expected_failures import REFUSED, command_with_reported_failures
+from millrace.cli.shared.console import (
+    REFUSED,
+    command_with_reported_failures,
+    invisible_output_escaped,
+    print_problems,
+)
 from millrace.cli.watch import advise, cost, history_server, logs, status, verify_environment_copy
 from millrace.config import ConfigurationError
 from millrace.etl import __version__

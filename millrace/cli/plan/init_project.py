@@ -23,7 +23,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.shared.expected_failures import REFUSED, reporting_write_errors_as_wrong_option
+from millrace.cli.shared.console import REFUSED, reporting_write_errors_as_wrong_option
 from millrace.config import environment_names, find_root, load
 from millrace.config.base import SLUG, SLUG_SAID
 from millrace.config.document.problems import ConfigurationError, wrong_option_error

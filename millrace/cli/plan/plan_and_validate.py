@@ -22,8 +22,14 @@ from millrace.cli.plan.report.apply_cost_saving_moves import move_lines, write_m
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
 from millrace.cli.plan.report.plan_verdict import plan_verdict
-from millrace.cli.shared.console import figure_columns, plain_table, print_rich, terminal_width, word_columns
-from millrace.cli.shared.expected_failures import REFUSED
+from millrace.cli.shared.console import (
+    REFUSED,
+    figure_columns,
+    plain_table,
+    print_rich,
+    terminal_width,
+    word_columns,
+)
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName, HtmlPage
 from millrace.cli.shared.verdict import verdict_panel

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
+from millrace.cli.shared.console import reporting_write_errors_as_wrong_option
 from millrace.cli.shared.options import EnvironmentName
 from millrace.config import Environment, Finding, Names, load
 from millrace.config.aws.regions import aws_partition_of_region

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from millrace.cli.run.checkpoint_compatibility import checkpoint_refusal_on_other_job
-from millrace.cli.shared.expected_failures import CommandRefusedError, confirm_or_exit
+from millrace.cli.shared.console import CommandRefusedError, confirm_or_exit
 from millrace.cli.shared.options import (
     AsJson,
     EnvironmentName,

@@ -15,8 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from millrace.cli.shared.console import figure_columns
-from millrace.cli.shared.expected_failures import CommandRefusedError, confirm_or_exit
+from millrace.cli.shared.console import CommandRefusedError, confirm_or_exit, figure_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
 from millrace.config import ConfigurationError, Environment, Problem, load
 from millrace.etl.launch.erase_request_and_benchmark_schedule import EraseRequest

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from millrace.cli.shared.expected_failures import confirm_or_exit
+from millrace.cli.shared.console import confirm_or_exit
 from millrace.cli.shared.options import (
     AsJson,
     EnvironmentName,

@@ -21,7 +21,7 @@ from millrace.cli.run.shared_cdk_steps import (
     cdk_remove_stack,
     synthesize_and_find_changes,
 )
-from millrace.cli.shared.expected_failures import confirm_or_exit
+from millrace.cli.shared.console import confirm_or_exit
 from millrace.cli.shared.options import (
     AsJson,
     EnvironmentName,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from millrace.cli.shared.expected_failures import CommandRefusedError
+from millrace.cli.shared.console import CommandRefusedError
 from millrace.config import environment_names
 from millrace.sandbox.programs import setup as installing
 from millrace.sandbox.programs.toolchain import runs_in_millrace_clone

@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 
 from millrace.cli.plan.report.preflight_command import print_preflight_rows
-from millrace.cli.shared.expected_failures import CommandRefusedError
+from millrace.cli.shared.console import CommandRefusedError
 from millrace.config import Environment
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, connect_to_account
 from millrace.lifecycle.changes.assembly_with_other_templates import (

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import typer
 
-from millrace.cli.shared.console import open_progress_display
-from millrace.cli.shared.expected_failures import FAILED, confirm_or_exit
+from millrace.cli.shared.console import FAILED, confirm_or_exit, open_progress_display
 from millrace.cli.watch import verify_claims, verify_report
 from millrace.config import find_root
 from millrace.config.model import Environment, KafkaTopic

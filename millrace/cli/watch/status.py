@@ -17,8 +17,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from millrace.cli.run.start_stop_drain import run_verb_and_print_outcome
-from millrace.cli.shared.console import word_columns
-from millrace.cli.shared.expected_failures import FAILED
+from millrace.cli.shared.console import FAILED, word_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName, load_environment_with_job
 from millrace.completion import complete_job_names
 from millrace.config import Environment

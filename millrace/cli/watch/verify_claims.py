@@ -14,8 +14,12 @@ from rich.text import Text
 
 from millrace.cli.plan import prices
 from millrace.cli.plan.policies import policy_documents
-from millrace.cli.shared.console import open_progress_display, print_rich
-from millrace.cli.shared.expected_failures import FAILED, reporting_write_errors_as_wrong_option
+from millrace.cli.shared.console import (
+    FAILED,
+    open_progress_display,
+    print_rich,
+    reporting_write_errors_as_wrong_option,
+)
 from millrace.config.model import Environment
 from millrace.etl import __version__
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, connect_to_account

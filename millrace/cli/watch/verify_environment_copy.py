@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from millrace.cli.extras import require_sandbox_extra
-from millrace.cli.shared.expected_failures import FAILED
+from millrace.cli.shared.console import FAILED
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import load
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from millrace.cli import app
 from millrace.cli.run import changes_report, shared_cdk_steps
 from millrace.cli.run import deploy as deploy_command
-from millrace.cli.shared import expected_failures
+from millrace.cli.shared import console
 from millrace.config import Names, load
 from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.config.network_storage_governance_observability import Governance
@@ -83,7 +83,7 @@ def test_each_command_has_a_folder_of_its_own_until_it_has_ended(
 def test_a_script_reads_one_document_with_the_tables_that_change(
     synthesised: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expected_failures, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(console, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.setattr(typer, "confirm", lambda text, *, err: typer.echo(text, err=err))
     done = run("--json")
     assert done.exit_code == 1

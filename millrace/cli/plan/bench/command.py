@@ -15,8 +15,7 @@ from millrace.benchmark.measurements import Measurements
 from millrace.benchmark.run_schedule import log_spaced_limits, schedule_document, schedule_runs
 from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.plan.bench.report import benchmark_page, summary_tables
-from millrace.cli.shared.console import print_rich
-from millrace.cli.shared.expected_failures import confirm_or_exit
+from millrace.cli.shared.console import confirm_or_exit, print_rich
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import (
     AsJson,

@@ -24,8 +24,7 @@ from millrace.advisor.existing.import_transform_stubs import write_transforms
 from millrace.advisor.existing.imported_job_event_log import import_figures_of_history
 from millrace.advisor.existing.read_job_to_import import read_running_emr_job, read_running_glue_job
 from millrace.cli.plan.existing.import_plans import environment_yaml, text_and_plans_with_fitted_sla
-from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
-from millrace.cli.shared.expected_failures import FAILED
+from millrace.cli.shared.console import FAILED, figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson, HtmlPage, parse_name_value_option
 from millrace.config import ConfigurationError

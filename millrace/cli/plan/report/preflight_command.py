@@ -12,8 +12,7 @@ import typer
 from rich.markup import escape
 
 from millrace.cli.plan.report.permission_diff_between_versions import synthesize_templates
-from millrace.cli.shared.console import print_table_with_trailing_texts, word_columns
-from millrace.cli.shared.expected_failures import FAILED
+from millrace.cli.shared.console import FAILED, print_table_with_trailing_texts, word_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import Environment, load
 from millrace.lifecycle.account.deployed_environment import connect_to_account

@@ -18,8 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from millrace.cli.plan.schema.check_against_deployed_tables import check
-from millrace.cli.shared.console import figure_columns, print_rich
-from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
+from millrace.cli.shared.console import figure_columns, print_rich, reporting_write_errors_as_wrong_option
 from millrace.cli.shared.options import AsJson, KafkaAddress, KinesisAddress, load_environment_with_stream
 from millrace.completion import complete_environment_names
 from millrace.config import find_root
