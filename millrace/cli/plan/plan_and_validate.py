@@ -226,7 +226,6 @@ def old_prices_warning(environment: Environment, today: date | None = None) -> s
 
 
 def _print_explanation(environment: Environment, sized: Plan, key: str, *, as_json: bool) -> None:
-
     explanation = derivation_of_number(environment, sized, key)
     if as_json:
         typer.echo(json.dumps(asdict(explanation), indent=2, ensure_ascii=False))

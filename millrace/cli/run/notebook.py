@@ -179,7 +179,6 @@ def _configure_magic_text(environment: Environment, job: str, names: Names) -> s
 
 
 def _spark_conf_text(environment: Environment, job: str, names: Names) -> str:
-
     # The job's own settings if the session runs on the job's engine; else those of the catalog.
     settings = spark_settings(environment, environment.jobs[job], plan(environment).jobs[job], names)
     if not isinstance(environment.jobs[job], GlueJob):

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from botocore.exceptions import BotoCoreError
 from rich.progress import Progress, TextColumn
 from rich.text import Text
 
@@ -23,6 +22,7 @@ from millrace.advisor.existing.environment_of_imported_job import environment_do
 from millrace.advisor.existing.import_transform_stubs import write_transforms
 from millrace.advisor.existing.imported_job_event_log import import_figures_of_history
 from millrace.advisor.existing.read_job_to_import import read_running_emr_job, read_running_glue_job
+from millrace.advisor.logs.event_logs import aws_errors_as_wrong_option
 from millrace.cli.plan.existing.import_plans import environment_yaml, text_and_plans_with_fitted_sla
 from millrace.cli.shared.console import FAILED, figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
@@ -123,16 +123,11 @@ def scan(
 def _region_and_client_factory(region: str | None) -> tuple[str, Callable[[str], Any]]:
     import boto3
 
-    try:
+    allowed = "a region, with --region or in the AWS configuration"
+    with aws_errors_as_wrong_option("--region", region or "(missing)", allowed):
         session: Any = boto3.Session(region_name=region)
         region_name = session.region_name or "(missing)"
         known = session.get_available_regions("glue", session.get_partition_for_region(region_name))
-    except BotoCoreError as error:
-        raise wrong_option_error(
-            "--region",
-            region or "(missing)",
-            f"a region, with --region or in the AWS configuration ({error})",
-        ) from error
     if region_name not in known:
         raise wrong_option_error("--region", region_name, f"one of {', '.join(sorted(known))}")
     return region_name, cache(session.client)
