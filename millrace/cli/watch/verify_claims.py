@@ -86,7 +86,8 @@ def write_claims_report(
 
 def _claim_context(environment: Environment, aws: DeployedEnvironment) -> ClaimContext:
     return ClaimContext(
-        aws,
+        aws.names,
+        aws.client,
         called_services(environment),
         {} if environment.account is None else policy_documents(environment),
         prices.price_list_client(environment.region),
