@@ -5,8 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from subprocess import TimeoutExpired
 
-from rich.console import Console
-
+from millrace.cli.shared.console import open_progress_display
 from millrace.config import ConfigurationError, Environment, Finding, Names
 from millrace.etl.launch import typed_json
 from millrace.infra.launch.launch_settings import job_settings
@@ -57,7 +56,7 @@ def check_transforms_and_list_unchecked(environment: Environment, sized: Plan) -
             # No server is asked; the schemas of writers do not change the columns.
             route["format"] |= {"framing": "none", "registry": None, "subject": None}
     try:
-        with Console(stderr=True).status("planning transforms on Spark"):
+        with open_progress_display("planning transforms on Spark", lines_in_pipe=False):
             rehearsal = rehearse_starts(settings, None)
     except (SandboxError, TimeoutExpired) as error:
         reason = str(error).splitlines()[-1].rpartition("Error: ")[2]

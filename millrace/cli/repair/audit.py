@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from millrace.cli.shared.console import figure_columns
+from millrace.cli.shared.console import figure_columns, open_progress_display
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 from millrace.config import Finding
 from millrace.config.queries import SourceQueryBase
@@ -66,12 +66,12 @@ def audit(
     end = datetime.now(UTC)
     audits: list[AuditResult | NotAudited] = []
     place, _ = sandbox_or_account_with_connection(environment)
-    with Console(stderr=True).status(f"audit {job}") as spinner:
+    with open_progress_display(f"audit {job}", lines_in_pipe=False) as say:
         for name in query or known:
-            spinner.update(f"{name}: comparing source and table")
+            say(f"{name}: comparing source and table")
 
             def show_records_read(records: int, name: str = name) -> None:
-                spinner.update(f"{name}: {records:,} records read")
+                say(f"{name}: {records:,} records read")
 
             audits += compare(
                 place, job, name, end - timedelta(hours=hours), end, read=read, progress=show_records_read

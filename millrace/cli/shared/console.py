@@ -170,12 +170,12 @@ def print_problems(error: ConfigurationError) -> None:
 
 
 @contextmanager
-def open_progress_display() -> Iterator[Callable[[str], None]]:
-    """Show progress on standard error: in a terminal one line that changes, in a pipe a line for each step."""
+def open_progress_display(first: str = "…", *, lines_in_pipe: bool = True) -> Iterator[Callable[[str], None]]:
+    """Show progress on standard error: in a terminal one line that changes, in a pipe a line for each step, or none."""
     if not sys.stderr.isatty():
-        yield partial(print, file=sys.stderr, flush=True)
+        yield partial(print, file=sys.stderr, flush=True) if lines_in_pipe else lambda _: None
         return
-    with Console(stderr=True).status("…") as spinner:
+    with Console(stderr=True).status(escape(first)) as spinner:
         yield lambda text: spinner.update(escape(text))
 
 

@@ -8,9 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from millrace.cli.shared.console import REFUSED
+from millrace.cli.shared.console import REFUSED, open_progress_display
 from millrace.cli.shared.options import AsJson, EnvironmentName, load_environment_with_job
 from millrace.completion import complete_job_names
 from millrace.config import Environment
@@ -49,7 +48,7 @@ def check(
       millrace schema check --env prod flights --json
     """
     environment = load_environment_with_job(env, job)
-    with Console(stderr=True).status("comparing"):
+    with open_progress_display("comparing", lines_in_pipe=False):
         comparison = _rehearse_start_on_tables(environment, [job] if job else list(environment.jobs))
     if as_json:
         typer.echo(json.dumps(asdict(comparison), indent=2, ensure_ascii=False))
