@@ -1,4 +1,4 @@
-"""Steps of ``millrace verify``: the copy's deployment and test, its removal, and what is printed of them.
+"""Steps of ``millrace verify``: the copy's deployment, test and removal, and the check of claims that only an account can prove.
 
 What this module imports needs the extras; so the command imports it late, and all that is below it imports normally.
 """
@@ -9,15 +9,28 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import typer
+from rich.table import Column, Table
+from rich.text import Text
 
-from millrace.cli.shared.console import FAILED, confirm_or_exit, open_progress_display
-from millrace.cli.watch import verify_claims, verify_report
+from millrace.cli.plan import prices
+from millrace.cli.plan.policies import policy_documents
+from millrace.cli.shared.console import (
+    FAILED,
+    confirm_or_exit,
+    open_progress_display,
+    print_rich,
+    reporting_write_errors_as_wrong_option,
+)
+from millrace.cli.watch import verify_report
 from millrace.config import find_root
 from millrace.config.model import Environment, KafkaTopic
+from millrace.etl import __version__
 from millrace.lifecycle.account import kafka_access
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, connect_to_account
 from millrace.lifecycle.aws_error_messages import AwsError
@@ -25,7 +38,16 @@ from millrace.sandbox.kill_and_restart_jobs import DrillError
 from millrace.sandbox.programs.localstack import ACCOUNT
 from millrace.sandbox.programs.toolchain import state_folder
 from millrace.sizing import plan
+from millrace.sizing.costs.endpoints_or_nat_gateways import called_services
 from millrace.verify import aws_target, sandbox_target
+from millrace.verify.account.check_claims import (
+    ClaimAnswer,
+    answers_document,
+    check_claims,
+    claims_report,
+    verdict_counts_text,
+)
+from millrace.verify.account.check_input_and_answer import ClaimContext
 from millrace.verify.environment_copy import (
     VerificationCopy,
     VerificationSettings,
@@ -115,13 +137,11 @@ def exit_status_after_verification(
                     *(place, copy, sized, settings, folder, say),
                     keep=keep,
                     left_out=left_out,
-                    observe=None
-                    if in_sandbox
-                    else partial(verify_claims.check_claims_of_copy, environment, place.client),
+                    observe=None if in_sandbox else partial(check_claims_of_copy, environment, place.client),
                 )
                 outcome = verification.run()
         if outcome.claims:
-            verify_claims.write_claims_report(outcome.claims, environment, report)
+            write_claims_report(outcome.claims, environment, report)
         _print_outcome(outcome, None if in_sandbox else cleanup_command(environment), as_json=as_json)
         return 0 if outcome.exact else FAILED
     finally:
@@ -226,3 +246,62 @@ def _topics_left_after_deletion(
 
 def _leftover_line_of_topics(scope: VerificationScope) -> str:
     return f"{TOPIC}{scope.prefix}-.* on {scope.cluster}"
+
+
+def exit_status_after_claims_check(environment: Environment, report: Path | None, *, as_json: bool) -> int:
+    """Check the claims for a deployed environment and print the verdicts; return the exit status.
+
+    Raises
+    ------
+    AwsError
+        There are no credentials, or they are of another account.
+    """
+    aws = connect_to_account(environment)
+    with open_progress_display() as say:
+        answers = check_claims(_claim_context(environment, aws), say)
+    if as_json:
+        typer.echo(json.dumps(answers_document(answers), indent=2))
+    else:
+        headings = ("claim", "verdict", "result, or why it was not checked")
+        shown = Table(*(Column(each, overflow="fold") for each in headings), box=None, pad_edge=False)
+        for each in answers:
+            shown.add_row(each.id, each.verdict, each.why)
+        print_rich(Text(verdict_counts_text(answers)), shown)
+    write_claims_report(answers, environment, report)
+    return FAILED if any(each.verdict == "refuted" for each in answers) else 0
+
+
+def check_claims_of_copy(
+    environment: Environment, client: Callable[[str], Any], copy: VerificationCopy
+) -> tuple[ClaimAnswer, ...]:
+    """Check the claims for a copy of an environment while it is deployed."""
+    return check_claims(_claim_context(environment, DeployedEnvironment(copy.names, client)))
+
+
+def write_claims_report(
+    answers: tuple[ClaimAnswer, ...], environment: Environment, report: Path | None
+) -> None:
+    """Write the report that a user sends back, and say where it is."""
+    file = report or state_folder() / "verify" / f"claims-{environment.name}.md"
+    read = datetime.now(UTC).date().isoformat()
+    with reporting_write_errors_as_wrong_option("--report", file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(
+            claims_report(answers, version=__version__, region=environment.region, read=read),
+            encoding="utf-8",
+        )
+    typer.echo(
+        f"claims: {verdict_counts_text(answers)}; wrote {file}: please send this file back (docs/unproved.md)",
+        err=True,
+    )
+
+
+def _claim_context(environment: Environment, aws: DeployedEnvironment) -> ClaimContext:
+    return ClaimContext(
+        aws.names,
+        aws.client,
+        called_services(environment),
+        {} if environment.account is None else policy_documents(environment),
+        prices.price_list_client(environment.region),
+        datetime.now(UTC).date(),
+    )

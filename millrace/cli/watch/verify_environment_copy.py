@@ -97,7 +97,7 @@ def verify(
     """
     if not claims:
         require_sandbox_extra()
-    from millrace.cli.watch import run_verification, verify_claims
+    from millrace.cli.watch import run_verification
     from millrace.verify.environment_copy import VerificationSettings
 
     environment = load(env)
@@ -117,7 +117,7 @@ def verify(
             if clean:
                 status = run_verification.exit_status_after_removal(environment, yes=yes, as_json=as_json)
             elif claims:
-                status = verify_claims.exit_status_after_claims_check(environment, report, as_json=as_json)
+                status = run_verification.exit_status_after_claims_check(environment, report, as_json=as_json)
             else:
                 status = run_verification.exit_status_after_verification(
                     environment,
