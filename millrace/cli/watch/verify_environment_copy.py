@@ -12,7 +12,7 @@ import typer
 
 from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.shared.console import FAILED
-from millrace.cli.shared.options import AsJson, EnvironmentName
+from millrace.cli.shared.options import AsJson, EnvironmentName, refuse_options_if
 from millrace.config import load
 
 _MOST_RECORDS, _MOST_PER_SECOND = 1_000_000, 1000
@@ -101,16 +101,16 @@ def verify(
     from millrace.verify.environment_copy import VerificationSettings
 
     environment = load(env)
-    if clean and (in_sandbox or keep or show):
-        raise typer.BadParameter("--clean can be combined with --env, --yes and --json only")
-    if claims and (in_sandbox or keep or show or clean):
-        raise typer.BadParameter("--claims can be combined with --env, --report and --json only")
-    if report is not None and in_sandbox:
-        raise typer.BadParameter("--report cannot be combined with --sandbox, which proves nothing about AWS")
-    if keep and in_sandbox:
-        raise typer.BadParameter(
-            "--keep cannot be combined with --sandbox, whose servers end with the command"
-        )
+    others = in_sandbox or keep or show
+    refuse_options_if(
+        (clean and others, "--clean can be combined with --env, --yes and --json only"),
+        (claims and (others or clean), "--claims can be combined with --env, --report and --json only"),
+        (
+            in_sandbox and report is not None,
+            "--report cannot be combined with --sandbox, which proves nothing about AWS",
+        ),
+        (in_sandbox and keep, "--keep cannot be combined with --sandbox, whose servers end with the command"),
+    )
     settings = VerificationSettings(records, rate, kills, reshards, dirty, seed)
     try:
         with _sigterm_as_interrupt():
