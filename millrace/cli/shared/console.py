@@ -1,4 +1,4 @@
-"""What a command prints, asks and ends with: colours in a terminal, plain text in a pipe; control characters are escaped.
+"""Output, questions and exit statuses of a command: colours in a terminal, plain text in a pipe; control characters are escaped.
 
 An expected failure is one message on standard error, with one exit status for each cause.
 """
