@@ -18,7 +18,6 @@ from millrace.cli.plan import (
     prices,
     simulate,
     split_topic,
-    vendor_millrace_wheel,
 )
 from millrace.cli.plan.bench import command as bench
 from millrace.cli.plan.existing import import_job, scan
@@ -32,10 +31,13 @@ from millrace.cli.run import (
     setup,
     start_stop_drain,
     traffic,
-    upgrade_or_rollback_job,
 )
-from millrace.cli.shared.console import invisible_output_escaped, print_problems
-from millrace.cli.shared.expected_failures import REFUSED, command_with_reported_failures
+from millrace.cli.shared.console import (
+    REFUSED,
+    command_with_reported_failures,
+    invisible_output_escaped,
+    print_problems,
+)
 from millrace.cli.watch import advise, cost, history_server, logs, status, verify_environment_copy
 from millrace.config import ConfigurationError
 from millrace.etl import __version__
@@ -45,7 +47,7 @@ Command = Callable[..., Any] | typer.Typer
 GROUPS: Mapping[str, Mapping[str, Command]] = {
     "Plan": {
         "init": init_project.init,
-        "vendor": vendor_millrace_wheel.vendor,
+        "vendor": init_project.vendor,
         "scan": scan.scan,
         "import": import_job.import_command,
         "validate": plan_and_validate.validate_command,
@@ -69,8 +71,8 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         "start": start_stop_drain.start,
         "stop": start_stop_drain.stop,
         "drain": start_stop_drain.drain,
-        "upgrade": upgrade_or_rollback_job.upgrade,
-        "rollback": upgrade_or_rollback_job.rollback,
+        "upgrade": deploy.upgrade,
+        "rollback": deploy.rollback,
     },
     "Watch": {
         "status": status.status,

@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError, read_stack_outputs
+from millrace.lifecycle.account.deployed_environment import (
+    DeployedEnvironment,
+    NotDeployedError,
+)
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.changes.compare_with_deployed import (
     DeploymentChanges,
@@ -291,9 +293,7 @@ def _restart_drained_jobs_and_report(
 def _stop_application(aws: DeployedEnvironment, job: str, progress: Callable[[str], None]) -> None:
     """Stop an EMR Serverless application, which accepts changes only when it is stopped."""
     with translating_aws_errors(f"cannot stop the application of {job}"):
-        application = read_stack_outputs(aws.client("cloudformation"), aws.names.stack(f"job-{job}")).get(
-            "ApplicationId"
-        )
+        application = aws.job_outputs(job).get("ApplicationId")
         if application is None:
             return
         emr = aws.client("emr-serverless")

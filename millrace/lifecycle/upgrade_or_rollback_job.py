@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.aws.pagination import list_all
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.account.outputs_and_launch_documents import (
+from millrace.lifecycle.account.deployed_environment import (
     MISSING_OBJECT,
+    DeployedEnvironment,
     ignoring_not_found_errors,
     split_s3_url,
 )
@@ -245,7 +245,7 @@ def upgrade_job_and_tell_if_started(
         CloudFormation refused, so nothing has changed.
     UnknownHealthError
         The new version runs, but AWS did not show its health: that is no reason for a rollback.
-    AwsError, millrace.lifecycle.account.outputs_and_launch_documents.NotDeployedError
+    AwsError, millrace.lifecycle.account.deployed_environment.NotDeployedError
         AWS refused a call.
     """
     change = change_of_job(changes, job)
@@ -318,7 +318,7 @@ def roll_back_job_and_tell_if_started(
         It was not deployed, or is not healthy either.
     UpgradeError
         Its launch document no longer exists.
-    AwsError, millrace.lifecycle.account.outputs_and_launch_documents.NotDeployedError
+    AwsError, millrace.lifecycle.account.deployed_environment.NotDeployedError
         AWS refused a call.
     """
     job = version.job

@@ -16,10 +16,10 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
 from millrace.config.model import Environment
-from millrace.lifecycle.audits.query_audit import AuditedDeployment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, connect_to_account
+from millrace.lifecycle.audits.query_audit import AuditedDeployment, deployment_on_aws
 from millrace.lifecycle.jobs.logs import LogLine
-from millrace.sandbox.local_stand_in_environment import make_stand_in
-from millrace.sandbox.localstack_deployment import Sandbox
+from millrace.sandbox.localstack_deployment import Sandbox, make_stand_in
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.localstack import LocalStack, localstack_answers
 from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark
@@ -76,6 +76,16 @@ def sandbox_deployment(spark: SandboxSpark, environment: Environment) -> Audited
         lambda _: {"bootstrap.servers": spark.kafka},
         counts=False,
     )
+
+
+def sandbox_or_account_with_connection(
+    environment: Environment,
+) -> tuple[AuditedDeployment, DeployedEnvironment | None]:
+    """Return the running sandbox of an environment, or its account with the connection if there is none."""
+    if (sandbox := running_sandbox_deployment(environment)) is not None:
+        return sandbox, None
+    aws = connect_to_account(environment)
+    return deployment_on_aws(aws), aws
 
 
 def read_log_lines(job: str, since: datetime | None = None) -> list[LogLine]:

@@ -20,13 +20,12 @@ from millrace.config.aws.resource_names import Names
 from millrace.config.engines import ended_run_states
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
 from millrace.lifecycle.account import kafka_access
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.account.kafka_access import Settings
-from millrace.lifecycle.account.outputs_and_launch_documents import (
+from millrace.lifecycle.account.deployed_environment import (
+    DeployedEnvironment,
     NotDeployedError,
     ignoring_not_found_errors,
-    read_stack_outputs,
 )
+from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.audits import query_audit as audit_job
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.deploy import STOPPABLE
@@ -230,9 +229,7 @@ class AwsAccountTarget(VerificationTarget):
 
     def _application_id(self, names: Names, job: str) -> str:
         with translating_aws_errors(f"cannot read the stack of {job}"):
-            return read_stack_outputs(self.client("cloudformation"), names.stack(f"job-{job}"))[
-                "ApplicationId"
-            ]
+            return DeployedEnvironment(names, self.aws.client).job_outputs(job)["ApplicationId"]
 
     def _live_emr_runs(self, application: str) -> list[str]:
         with translating_aws_errors(f"cannot read the runs of {application}"):

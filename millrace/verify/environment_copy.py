@@ -19,7 +19,7 @@ from millrace.config.network_storage_governance_observability import Bucket, Dis
 from millrace.config.queries import Payload
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
 from millrace.sandbox import payloads as making
-from millrace.sandbox.local_stand_in_environment import error_in_users_file
+from millrace.sandbox.localstack_deployment import error_in_users_file
 from millrace.sandbox.payloads import PayloadWriters
 from millrace.sandbox.programs.child_processes import SandboxError
 

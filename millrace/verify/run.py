@@ -11,7 +11,7 @@ from pathlib import Path
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
+from millrace.lifecycle.account.deployed_environment import NotDeployedError
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.deploy import DeployError
 from millrace.sandbox.kill_and_restart_jobs import DrillError, Say

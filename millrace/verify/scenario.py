@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -25,7 +25,7 @@ from millrace.sandbox.kill_and_restart_jobs import (
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.records.ledger import Ledger, compare_with_ledger
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
-from millrace.sandbox.records.traffic import TokenBucket, TrafficFeed, TrafficShape, default_key_field
+from millrace.sandbox.records.traffic import TrafficFeed, TrafficShape, default_key_field, send_feed
 from millrace.sandbox.schemas.traffic_values import RecordGenerator
 from millrace.verify.environment_copy import (
     PARTITIONS,
@@ -92,19 +92,21 @@ class StreamTraffic:
         feed = TrafficFeed(RecordGenerator(payloads.schema, choose).record, payloads, shape, choose)
         try:
             with translating_aws_errors(f"cannot send records to {self.source.kind}"):
-                self.producer.send(self._paced_records(feed, stop), sent=lambda _: None)
+                send_feed(
+                    feed,
+                    self.producer,
+                    most=None,
+                    seconds=None,
+                    stop=stop,
+                    sent=lambda _: None,
+                    pass_event=self._count_units,
+                )
         except ThrottledError as error:
             # The producer has given up after its retries: callers must not retry.
             raise AwsError(str(error)) from error
 
-    def _paced_records(self, feed: TrafficFeed, stop: threading.Event) -> Iterator[RecordToSend]:
-        bucket = TokenBucket(feed.shape.rate_at, wait=stop.wait)
-        for event in feed.events():
-            bucket.wait_for_token()
-            if stop.is_set():
-                return
-            self.units += put_units(event.payload)
-            yield event
+    def _count_units(self, event: RecordToSend) -> None:
+        self.units += put_units(event.payload)
 
 
 class VerificationScenario(JobsDrill):

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace.lifecycle.account.outputs_and_launch_documents import LaunchDocument, split_s3_url
+from millrace.lifecycle.account.deployed_environment import LaunchDocument, split_s3_url
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import locked_sandbox_without_left_programs
 from millrace.sandbox.programs.localstack import LocalStack

@@ -26,7 +26,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace.lifecycle.account.outputs_and_launch_documents import read_stack_outputs
+from millrace.lifecycle.account.deployed_environment import read_stack_outputs
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark

@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from millrace.etl.launch.settings import parse_job_settings
-from millrace.lifecycle.account.outputs_and_launch_documents import (
+from millrace.lifecycle.account.deployed_environment import (
     NotDeployedError,
     read_launch_document,
     split_s3_url,

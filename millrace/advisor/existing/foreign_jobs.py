@@ -10,16 +10,14 @@ import argparse
 import itertools
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 from millrace.advisor.logs import event_parser
-from millrace.advisor.logs.event_logs import EventLog, LogLines
+from millrace.advisor.logs.event_logs import EventLog, LogLines, aws_errors_as_wrong_option
 from millrace.config.aws.pagination import list_all
 from millrace.config.document.problems import wrong_option_error
 from millrace.config.engines.glue import glue_hourly_bill_items, glue_workers
@@ -65,15 +63,6 @@ class ForeignJob:
     subject: AdvisedJob
     logs: str
     run: str
-
-
-@contextmanager
-def aws_errors_as_wrong_option(option: str, value: str, allowed: str) -> Iterator[None]:
-    """Raise errors of boto3 as the error of the option that names what is looked up."""
-    try:
-        yield
-    except (ClientError, BotoCoreError) as error:
-        raise wrong_option_error(option, value, f"{allowed} ({error})") from error
 
 
 def look_up_glue_job(client: Any, name: str, region: str, run: str | None = None) -> ForeignJob:

@@ -23,6 +23,7 @@ from millrace.advisor.existing.read_job_to_import import RunningJob
 from millrace.config.document.edit_yaml_text import EditError, remove_key, set_value
 from millrace.config.document.placeholders_left_by_import import is_placeholder
 from millrace.config.document.problems import Path, dotted_path
+from millrace.config.valid_parts import value_at
 
 _IDENTIFY = "in Spark SQL ALTER TABLE old ADD COLUMNS (_id STRING), then UPDATE old SET _id = to_json(struct(KEY, ...))"
 
@@ -139,16 +140,9 @@ def load_yaml_times_as_text(text: str) -> Any:
         return None
 
 
-def _value_at_path(document: Any, path: Path) -> Any:
-    """Return the value at a path of a document; None if it has none."""
-    for step in path:
-        document = document.get(str(step)) if isinstance(document, Mapping) else None
-    return document
-
-
 def only_stream_name(text: str) -> str | None:
     """Return the name of the one stream of an imported file; None if it has several."""
-    streams = _value_at_path(load_yaml_times_as_text(text), ("streams",))
+    streams = value_at(load_yaml_times_as_text(text), "streams")
     return str(next(iter(streams))) if isinstance(streams, Mapping) and len(streams) == 1 else None
 
 
@@ -169,12 +163,12 @@ def text_with_placeholders_filled_in(
     """
     filled: dict[Path, Any] = {}
     for path, _ in _open_lines(text):
-        value = _value_at_path(imported, path)
+        value = value_at(imported, *path)
         if value is None or is_placeholder(value):
             continue
         filled[path] = value
         beside = (*path[:-1], "arn")  # with IAM, a cluster has one
-        if path[-1] == "authentication" and (arn := _value_at_path(imported, beside)) is not None:
+        if path[-1] == "authentication" and (arn := value_at(imported, *beside)) is not None:
             filled[beside] = arn
     for path, value in filled.items():
         try:
@@ -193,7 +187,7 @@ def _open_lines(text: str) -> Iterator[tuple[Path, str]]:
 
 
 def _query_section(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
-    section = _value_at_path(load_yaml_times_as_text(text), path)
+    section = value_at(load_yaml_times_as_text(text), *path)
     if not isinstance(section, Mapping):
         raise StartPositionError(f"a file that still has the key {'.'.join(path)}")
     return section

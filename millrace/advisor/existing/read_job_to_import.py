@@ -20,7 +20,6 @@ from millrace.advisor.existing.foreign_jobs import (
     COUNT,
     GIB,
     OVERHEAD,
-    aws_errors_as_wrong_option,
     emr_spark_settings,
     parse_spark_conf,
     parse_spark_size,
@@ -39,6 +38,7 @@ from millrace.advisor.existing.stream_choice import (
     StreamAnswers,
     read_stream_settings_of_program,
 )
+from millrace.advisor.logs.event_logs import aws_errors_as_wrong_option
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.advisor.programs.program_streams import LONGEST
 from millrace.config.checks.jobs import FIXED_IN_CORE, is_reserved_spark_key

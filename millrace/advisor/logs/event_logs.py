@@ -12,10 +12,13 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.advisor.logs.codecs import PIECE, DamagedDataError, TruncatedDataError, decompress_log
 from millrace.config.aws.pagination import list_all
@@ -173,9 +176,16 @@ def _files_on_disk(path: Path) -> Iterator[LogFile]:
         raise wrong_option_error("PATH", str(path), "an existing file or folder, or s3://BUCKET/PREFIX")
 
 
-def _files_in_s3(place: str, client: Any) -> Iterator[LogFile]:
-    from botocore.exceptions import BotoCoreError, ClientError
+@contextmanager
+def aws_errors_as_wrong_option(option: str, value: str, allowed: str) -> Iterator[None]:
+    """Raise errors of boto3 as the error of the option that names what is looked up."""
+    try:
+        yield
+    except (ClientError, BotoCoreError) as error:
+        raise wrong_option_error(option, value, f"{allowed} ({error})") from error
 
+
+def _files_in_s3(place: str, client: Any) -> Iterator[LogFile]:
     if client is None:
         import boto3
 
@@ -183,7 +193,7 @@ def _files_in_s3(place: str, client: Any) -> Iterator[LogFile]:
     bucket, _, prefix = place.removeprefix("s3://").partition("/")
     begin = prefix.rstrip("/").rpartition("/")[0]
     begin = begin + "/" if begin else ""
-    try:
+    with aws_errors_as_wrong_option("PATH", place, "a bucket and prefix that you have permission to read"):
         for each in list_all(client, "list_objects_v2", "Contents", Bucket=bucket, Prefix=prefix.rstrip("/")):
             key = each["Key"]
             if key != prefix.rstrip("/") and not key.startswith(prefix.rstrip("/") + "/" * bool(prefix)):
@@ -191,10 +201,6 @@ def _files_in_s3(place: str, client: Any) -> Iterator[LogFile]:
             reader = partial(_open_s3_object, client, bucket, key, each["Size"])
             name, written = key.removeprefix(begin), each["LastModified"].timestamp()
             yield LogFile(name, each["Size"], written, reader, asked=key == prefix)
-    except (ClientError, BotoCoreError) as error:
-        raise wrong_option_error(
-            "PATH", place, f"a bucket and prefix that you have permission to read ({error})"
-        ) from error
 
 
 class _S3ObjectStream(io.RawIOBase):
@@ -208,20 +214,15 @@ class _S3ObjectStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        from botocore.exceptions import BotoCoreError, ClientError
-
         # The first range is small: often only the first bytes are necessary.
         size = min(len(buffer) if self._read else PIECE, len(buffer), self._size - self._read)
         if not size:
             return 0
         byte_range = f"bytes={self._read}-{self._read + size - 1}"
-        try:
+        place = f"s3://{self._bucket}/{self._key}"
+        with aws_errors_as_wrong_option("PATH", place, "an object that can be read to its end"):
             answer = self._client.get_object(Bucket=self._bucket, Key=self._key, Range=byte_range)
             buffer[:size] = answer["Body"].read()
-        except (ClientError, BotoCoreError) as error:
-            raise wrong_option_error(
-                "PATH", f"s3://{self._bucket}/{self._key}", f"an object that can be read to its end ({error})"
-            ) from error
         self._read += size
         return size
 

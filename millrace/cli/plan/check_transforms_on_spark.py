@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib.util import find_spec
 from subprocess import TimeoutExpired
 
-from rich.console import Console
-
+from millrace.cli.shared.console import open_progress_display
 from millrace.config import ConfigurationError, Environment, Finding, Names
 from millrace.etl.launch import typed_json
+from millrace.infra.launch.launch_settings import job_settings
 from millrace.sizing import Plan
 
 _UNCHECKED = "the columns of transforms were not checked"
@@ -40,7 +40,6 @@ def check_transforms_and_list_unchecked(environment: Environment, sized: Plan) -
     if find_spec("pyspark") is None:
         return [f"{_UNCHECKED}: PySpark is not installed"]
     from millrace.etl.queries.derive import INPUT_COLUMNS
-    from millrace.infra.launch.launch_settings import job_settings
     from millrace.sandbox.programs.child_processes import SandboxError
     from millrace.sandbox.rehearse_job_table_changes import rehearse_starts
 
@@ -57,7 +56,7 @@ def check_transforms_and_list_unchecked(environment: Environment, sized: Plan) -
             # No server is asked; the schemas of writers do not change the columns.
             route["format"] |= {"framing": "none", "registry": None, "subject": None}
     try:
-        with Console(stderr=True).status("planning transforms on Spark"):
+        with open_progress_display("planning transforms on Spark", lines_in_pipe=False):
             rehearsal = rehearse_starts(settings, None)
     except (SandboxError, TimeoutExpired) as error:
         reason = str(error).splitlines()[-1].rpartition("Error: ")[2]

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 from rich.text import Text
+from rich.tree import Tree
 
 from millrace.cli.plan import plan_diff
 from millrace.cli.plan.check_transforms_on_spark import check_transforms_and_list_unchecked
@@ -21,17 +22,23 @@ from millrace.cli.plan.report.apply_cost_saving_moves import move_lines, write_m
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
 from millrace.cli.plan.report.plan_verdict import plan_verdict
-from millrace.cli.shared.account_or_sandbox_connection import connect_account
-from millrace.cli.shared.console import figure_columns, plain_table, print_rich, terminal_width, word_columns
-from millrace.cli.shared.expected_failures import REFUSED
+from millrace.cli.shared.console import (
+    REFUSED,
+    figure_columns,
+    plain_table,
+    print_rich,
+    terminal_width,
+    word_columns,
+)
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName, HtmlPage
 from millrace.cli.shared.verdict import verdict_panel
 from millrace.config import ConfigurationError, Environment, find_root, load
 from millrace.config.aws.foreign_accounts_and_hosts import describe_inherited_accounts_and_hosts
 from millrace.config.aws.regions import aws_partition_of_region
-from millrace.config.checks.formats import advice_on_schemas
+from millrace.config.checks.queries import advice_on_schemas
 from millrace.config.document.problems import wrong_option_error
+from millrace.lifecycle.account.deployed_environment import connect_to_account
 from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
 from millrace.sizing import Plan, plan
 from millrace.sizing.alternatives.plan_difference import differences
@@ -135,7 +142,7 @@ def plan_command(
     check_page_is_writable(html)
     environment = environment_with_cheapest_engines(load(env, open_engines=True), plan_keeps_all_slas)
     if deployed:
-        environment = environment.with_deployed_sizes(read_deployed_sizes(connect_account(environment)))
+        environment = environment.with_deployed_sizes(read_deployed_sizes(connect_to_account(environment)))
     environment = environment_with_scaled_traffic(environment, traffic)
     sized = plan(environment)
     if apply is not None:
@@ -219,8 +226,6 @@ def old_prices_warning(environment: Environment, today: date | None = None) -> s
 
 
 def _print_explanation(environment: Environment, sized: Plan, key: str, *, as_json: bool) -> None:
-    from rich.tree import Tree
-
     explanation = derivation_of_number(environment, sized, key)
     if as_json:
         typer.echo(json.dumps(asdict(explanation), indent=2, ensure_ascii=False))

@@ -9,12 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
+from millrace.cli.shared.console import reporting_write_errors_as_wrong_option
 from millrace.cli.shared.options import EnvironmentName
 from millrace.config import Environment, Finding, Names, load
 from millrace.config.aws.regions import aws_partition_of_region
 from millrace.config.document.problems import wrong_option_error
 from millrace.etl.launch import typed_json
+from millrace.infra.launch.launch_settings import job_settings
 from millrace.lifecycle.account.catalog_columns import table_names_in_settings
 from millrace.sizing import plan
 
@@ -119,7 +120,6 @@ def policy_documents(environment: Environment) -> dict[str, dict[str, Any]]:
         The environment names no account, which every ARN needs.
     """
     from millrace.infra.environment_permission_scope import PermissionScope
-    from millrace.infra.launch.launch_settings import job_settings
     from millrace.infra.permissions.permissions_by_command import ROLES, policy_documents_of_role
 
     if environment.account is None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
+from millrace.cli.shared.console import reporting_write_errors_as_wrong_option
 from millrace.cli.shared.options import AsJson
 from millrace.config import find_root
 from millrace.config.document.problems import wrong_option_error

@@ -32,6 +32,7 @@ from millrace.sizing import Plan, plan
 from millrace.sizing.simulation import Arrivals, JobResult, Outage, simulate
 from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
 from millrace.sizing.simulation.plan_simulation_check import WITHIN
+from millrace.sizing.simulation.recorded_traffic import read_trace
 
 
 def simulate_command(
@@ -200,8 +201,6 @@ def _arrivals_by_stream(
     seconds: float,
 ) -> dict[str, Arrivals]:
     """Return the traffic of the command line by stream, as steady as it says."""
-    from millrace.sizing.simulation.recorded_traffic import read_trace
-
     if trace is not None:
         if spikes is not None:
             low, high = spikes

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from ruamel.yaml import YAML
 
-from millrace.cli.shared.account_or_sandbox_connection import connect_sandbox_or_account
 from millrace.cli.shared.options import (
     AsJson,
     EnvironmentName,
@@ -97,7 +96,10 @@ def split(
 def _kafka_connection_settings(environment: Environment, cluster: str) -> Settings:
     """Return the connection settings of a cluster: of the running sandbox, of the file, or from AWS."""
     from millrace.lifecycle.account.kafka_access import cluster_connection_settings
-    from millrace.sandbox.operate_running_sandbox import running_sandbox_deployment
+    from millrace.sandbox.operate_running_sandbox import (
+        running_sandbox_deployment,
+        sandbox_or_account_with_connection,
+    )
 
     kafka = environment.kafka[cluster]
     login = kafka.authentication
@@ -110,7 +112,8 @@ def _kafka_connection_settings(environment: Environment, cluster: str) -> Settin
         # No AWS service is called.
         names = Names(environment, environment.account or "")
         return cluster_connection_settings(names, cluster, lambda service: service)
-    return connect_sandbox_or_account(environment).kafka(cluster)
+    place, _ = sandbox_or_account_with_connection(environment)
+    return place.kafka(cluster)
 
 
 def _split_summary_text(result: TopicSplit) -> str:

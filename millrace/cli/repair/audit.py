@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from millrace.cli.shared.account_or_sandbox_connection import connect_sandbox_or_account
-from millrace.cli.shared.console import figure_columns
+from millrace.cli.shared.console import figure_columns, open_progress_display
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 from millrace.config import Finding
 from millrace.config.queries import SourceQueryBase
@@ -54,6 +53,7 @@ def audit(
       millrace audit departures --env prod --hours 3 --read
     """
     from millrace.lifecycle.audits.query_audit import audit_query as compare
+    from millrace.sandbox.operate_running_sandbox import sandbox_or_account_with_connection
 
     environment = load_environment_with_job(env, job)
     known = [n for n, q in environment.jobs[job].queries.items() if isinstance(q, SourceQueryBase)]
@@ -65,13 +65,13 @@ def audit(
         )
     end = datetime.now(UTC)
     audits: list[AuditResult | NotAudited] = []
-    place = connect_sandbox_or_account(environment)
-    with Console(stderr=True).status(f"audit {job}") as spinner:
+    place, _ = sandbox_or_account_with_connection(environment)
+    with open_progress_display(f"audit {job}", lines_in_pipe=False) as say:
         for name in query or known:
-            spinner.update(f"{name}: comparing source and table")
+            say(f"{name}: comparing source and table")
 
             def show_records_read(records: int, name: str = name) -> None:
-                spinner.update(f"{name}: {records:,} records read")
+                say(f"{name}: {records:,} records read")
 
             audits += compare(
                 place, job, name, end - timedelta(hours=hours), end, read=read, progress=show_records_read

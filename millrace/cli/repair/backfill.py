@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from millrace.cli.shared.account_or_sandbox_connection import sandbox_or_account_with_connection
-from millrace.cli.shared.expected_failures import confirm_or_exit
+from millrace.cli.shared.console import confirm_or_exit
 from millrace.cli.shared.options import (
     AsJson,
     EnvironmentName,
@@ -98,6 +97,8 @@ def backfill(
 
       millrace backfill flights --env prod --from s3://exports/flights/2026-10-*.jsonl.gz
     """
+    from millrace.sandbox.operate_running_sandbox import sandbox_or_account_with_connection
+
     environment = load_environment_with_job(env, job)
     kind, needed = (DeriveQuery, "derive") if origin is None else (LandQuery, "land")
     names = [n for n, q in environment.jobs[job].queries.items() if type(q) is kind]

@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from millrace.cli.run.checkpoint_compatibility import checkpoint_refusal_on_other_job
-from millrace.cli.shared.account_or_sandbox_connection import connect_sandbox_or_account
-from millrace.cli.shared.expected_failures import CommandRefusedError, confirm_or_exit
+from millrace.cli.shared.console import CommandRefusedError, confirm_or_exit
 from millrace.cli.shared.options import (
     AsJson,
     EnvironmentName,
@@ -249,7 +248,9 @@ def _checkpoint_refusal_on_other_job(
 
 
 def _job_checkpoints(environment: Environment, job: str) -> JobCheckpoints:
-    place = connect_sandbox_or_account(environment)
+    from millrace.sandbox.operate_running_sandbox import sandbox_or_account_with_connection
+
+    place, _ = sandbox_or_account_with_connection(environment)
     return JobCheckpoints(place.client("s3"), place.names, job)
 
 

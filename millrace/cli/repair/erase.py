@@ -15,9 +15,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from millrace.cli.shared.account_or_sandbox_connection import sandbox_or_account_with_connection
-from millrace.cli.shared.console import figure_columns
-from millrace.cli.shared.expected_failures import CommandRefusedError, confirm_or_exit
+from millrace.cli.shared.console import (
+    CommandRefusedError,
+    confirm_or_exit,
+    figure_columns,
+    open_progress_display,
+)
 from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
 from millrace.config import ConfigurationError, Environment, Problem, load
 from millrace.etl.launch.erase_request_and_benchmark_schedule import EraseRequest
@@ -67,19 +70,21 @@ def erase(
 
       millrace erase --env prod --where "email IN ('a@example.com', 'b@example.com')"
     """
-    from millrace.sandbox.operate_running_sandbox import run_jobs_during_block
+    from millrace.sandbox.operate_running_sandbox import (
+        run_jobs_during_block,
+        sandbox_or_account_with_connection,
+    )
 
     environment = load(env)
     place, aws = sandbox_or_account_with_connection(environment)
     desk = ErasureRequests(place.client("s3"), place.names, list(environment.jobs))
-    console = Console(stderr=True, highlight=False)
     with run_jobs_during_block(environment, desk.jobs) if aws is None else nullcontext():
         request = _unfinished_erasure_with_condition(desk, where)
         if request is not None:
-            console.print(f"erasure {request.id} is still running; this command follows it", markup=False)
+            typer.echo(f"erasure {request.id} is still running; this command follows it", err=True)
         else:
             request = _make_erasure_request(environment, place, where, keep_condition=keep_condition)
-            preview = _ask_jobs_for_matches(environment, desk, request, console)
+            preview = _ask_jobs_for_matches(environment, desk, request)
             if dry_run or (as_json and not yes):
                 if as_json:
                     typer.echo(json.dumps(_erasure_document(request, preview)))
@@ -96,7 +101,7 @@ def erase(
             confirm_or_exit("Erase these records?", yes=yes)
             request = replace(request, apply=True)
             desk.write_requests(request)
-        done = _wait_until_all_jobs_erased(desk, request, console)
+        done = _wait_until_all_jobs_erased(desk, request)
     typer.echo(json.dumps(_erasure_document(request, done)) if as_json else _erasure_sentence(request, done))
 
 
@@ -119,9 +124,7 @@ def _unfinished_erasure_with_condition(erasures: ErasureRequests, where: str) ->
     return EraseRequest(**{**request, "left_out": tuple(request["left_out"])})
 
 
-def _wait_until_all_jobs_erased(
-    erasures: ErasureRequests, request: EraseRequest, console: Console
-) -> Answers:
+def _wait_until_all_jobs_erased(erasures: ErasureRequests, request: EraseRequest) -> Answers:
     """Wait until every job is done, and return their answers.
 
     Raises
@@ -129,11 +132,11 @@ def _wait_until_all_jobs_erased(
     CommandRefusedError
         A table has changed meanwhile, so that the condition is no longer valid.
     """
-    with console.status(f"erasure {request.id}") as spinner:
+    with open_progress_display(f"erasure {request.id}", lines_in_pipe=False) as say:
         done = erasures.wait_for_answers(
             request.id,
             ("done", "refused"),
-            lambda line: spinner.update(f"erasure {request.id}: {line}"),
+            lambda line: say(f"erasure {request.id}: {line}"),
             patience_seconds=float("inf"),
         )
     erasures.delete_requests(request.id)
@@ -160,7 +163,7 @@ def _make_erasure_request(
 
 
 def _ask_jobs_for_matches(
-    environment: Environment, erasures: ErasureRequests, request: EraseRequest, console: Console
+    environment: Environment, erasures: ErasureRequests, request: EraseRequest
 ) -> Answers:
     """Ask every job for the matching records; the request is removed before this returns.
 
@@ -171,7 +174,7 @@ def _ask_jobs_for_matches(
     """
     erasures.write_requests(request)
     try:
-        with console.status("asking the running jobs what matches"):
+        with open_progress_display("asking the running jobs what matches", lines_in_pipe=False):
             answers = erasures.wait_for_answers(request.id, ("previewed", "refused"), lambda _: None)
     finally:
         erasures.delete_requests(request.id)

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from millrace.cli.shared.account_or_sandbox_connection import connect_account
-from millrace.cli.shared.expected_failures import confirm_or_exit
+from millrace.cli.shared.console import confirm_or_exit
 from millrace.cli.shared.options import (
     AsJson,
     EnvironmentName,
@@ -23,8 +22,11 @@ from millrace.cli.shared.options import (
 from millrace.config import Environment
 from millrace.config.queries import DeriveQuery, SourceQueryBase
 from millrace.etl.launch.lease_record import FOLDER
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
+from millrace.lifecycle.account.deployed_environment import (
+    DeployedEnvironment,
+    connect_to_account,
+    split_s3_url,
+)
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.jobs.state_machine import run_job_once, wait_for_logged_result
 
@@ -105,7 +107,7 @@ def _replay_on_aws(
     yes: bool,
 ) -> dict[str, Any]:
     """Run the deployed job once with the replay's arguments; return its output, or how the run ended."""
-    aws = connect_account(environment)
+    aws = connect_to_account(environment)
     confirm_or_exit(
         f"Stop {job}, replay dead letters of {query} in a separate run, and start it again?", yes=yes
     )

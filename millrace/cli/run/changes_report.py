@@ -14,7 +14,7 @@ from millrace.cli.run.checkpoint_compatibility import (
     checkpoint_refusals,
     irreversible_checkpoint_lines,
 )
-from millrace.cli.shared.expected_failures import REFUSED
+from millrace.cli.shared.console import REFUSED
 from millrace.lifecycle.account.catalog_columns import ddl_columns_by_table, table_names_in_settings
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes.undeclared_stacks import StackRemoval

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
+from millrace.cli.shared.console import reporting_write_errors_as_wrong_option
 from millrace.cli.shared.options import (
     EnvironmentName,
     JobName,
@@ -29,6 +29,9 @@ from millrace.etl.launch.settings import (
     SourceRouteSettings,
 )
 from millrace.etl.launch.sources import KafkaSource, KinesisSource
+from millrace.infra.engines.glue import join_for_glue_conf
+from millrace.infra.launch.job_spark_settings import spark_settings
+from millrace.infra.launch.launch_settings import job_settings
 from millrace.sizing import plan
 
 _GLUE_VERSION, _WORKER = "5.1", "G.1X"
@@ -108,8 +111,6 @@ def build_notebook(environment: Environment, job: str, binds: dict[str, str]) ->
         JSON: magics, a source cell for each land query with exactly the options that the core
         passes to the connector, and a cell that shows a sample.
     """
-    from millrace.infra.launch.launch_settings import job_settings
-
     numbers = plan(environment).jobs[job]
     names = Names(environment, environment.account or _UNKNOWN_ACCOUNT)
     settings = job_settings(environment, numbers, names)
@@ -178,9 +179,6 @@ def _configure_magic_text(environment: Environment, job: str, names: Names) -> s
 
 
 def _spark_conf_text(environment: Environment, job: str, names: Names) -> str:
-    from millrace.infra.engines.glue import join_for_glue_conf
-    from millrace.infra.launch.job_spark_settings import spark_settings
-
     # The job's own settings if the session runs on the job's engine; else those of the catalog.
     settings = spark_settings(environment, environment.jobs[job], plan(environment).jobs[job], names)
     if not isinstance(environment.jobs[job], GlueJob):

@@ -150,7 +150,7 @@ def run_here(
     """
     require_sandbox_extra()
     from millrace.sandbox import environment_trial
-    from millrace.sandbox.local_stand_in_environment import make_stand_in
+    from millrace.sandbox.localstack_deployment import make_stand_in
     from millrace.sandbox.operate_running_sandbox import spark_of_running_sandbox
 
     loaded = load_environment_with_job(env, job, "--job")

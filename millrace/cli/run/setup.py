@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from millrace.cli.shared.expected_failures import CommandRefusedError
+from millrace.cli.shared.console import CommandRefusedError
 from millrace.config import environment_names
+from millrace.sandbox.programs import setup as installing
 from millrace.sandbox.programs.toolchain import runs_in_millrace_clone
 
 
@@ -32,8 +33,6 @@ def setup(
 
       millrace setup --for deploy
     """
-    from millrace.sandbox.programs import setup as installing
-
     if runs_in_millrace_clone():
         raise CommandRefusedError("this is a clone of Millrace; run `make setup` instead")
     (installing.install_for_deploy if what == "deploy" else installing.install_all)(typer.echo)

@@ -11,10 +11,9 @@ from pathlib import Path
 import typer
 
 from millrace.cli.plan.report.preflight_command import print_preflight_rows
-from millrace.cli.shared.account_or_sandbox_connection import connect_account
-from millrace.cli.shared.expected_failures import CommandRefusedError
+from millrace.cli.shared.console import CommandRefusedError
 from millrace.config import Environment
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, connect_to_account
 from millrace.lifecycle.changes.assembly_with_other_templates import (
     write_assembly_with_templates,
     write_removal_assembly,
@@ -52,7 +51,7 @@ def synthesize_and_find_changes(
         AWS refused a call or would refuse the deployment, or CDK failed.
     """
     assembly = _assembly_folder_after_cleanup(state_folder() / "deploy" / environment.name)
-    aws = connect_account(environment)
+    aws = connect_to_account(environment)
     deployed = read_deployed_sizes(aws)
     sized = plan(environment.with_deployed_sizes(deployed))
     account = PreflightAccount(aws, sized)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
-from millrace.cli.shared.account_or_sandbox_connection import connect_account
+from millrace.cli.shared.console import open_progress_display
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
+from millrace.lifecycle.account.deployed_environment import connect_to_account
 from millrace.lifecycle.jobs.state_machine import Verb, execute_verb
 
 
@@ -82,15 +80,11 @@ def run_verb_and_print_outcome(
         Seconds for ``stop``; left out, the state machine derives it from recent batches.
     """
     environment = load_environment_with_job(env, job)
-    aws = connect_account(environment)
-    with Console(stderr=True).status(f"{verb} {job}") as spinner:
-
-        def show_progress(phrase: str) -> None:
-            spinner.update(escape(f"{job}: {phrase}"))
-            if not sys.stderr.isatty() and not as_json:
-                typer.echo(f"{job}: {phrase}", err=True)
-
-        done = execute_verb(aws, job, verb, progress=show_progress, grace_seconds=grace)
+    aws = connect_to_account(environment)
+    with open_progress_display(f"{verb} {job}", lines_in_pipe=not as_json) as say:
+        done = execute_verb(
+            aws, job, verb, progress=lambda phrase: say(f"{job}: {phrase}"), grace_seconds=grace
+        )
     if as_json:
         typer.echo(json.dumps(done.answer, indent=2))
     else:

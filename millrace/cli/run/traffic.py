@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from millrace.cli.shared.expected_failures import confirm_or_exit
+from millrace.cli.shared.console import confirm_or_exit
 from millrace.cli.shared.options import (
     AsJson,
     EnvironmentName,
@@ -24,6 +24,7 @@ from millrace.cli.shared.options import (
     KinesisAddress,
     Yes,
     load_environment_with_stream,
+    refuse_options_if,
 )
 from millrace.config.model import Environment
 from millrace.config.queries import Payload, Route
@@ -149,12 +150,11 @@ def traffic(
         duplicates=duplicates, late=late, late_seconds=late_by, lateness=lateness, time=time_field, key=key,
         keys=keys or 10_000, hot=hot,
     )  # fmt: skip
-    if key is not None and keys is not None:
-        raise typer.BadParameter("--key and --keys cannot be combined")
-    if source is not None and sample is not None:
-        raise typer.BadParameter("--from and --sample cannot be combined")
-    if aws and (kafka or kinesis):
-        raise typer.BadParameter("--aws cannot be combined with --kafka or --kinesis")
+    refuse_options_if(
+        (key is not None and keys is not None, "--key and --keys cannot be combined"),
+        (source is not None and sample is not None, "--from and --sample cannot be combined"),
+        (aws and bool(kafka or kinesis), "--aws cannot be combined with --kafka or --kinesis"),
+    )
     environment = load_environment_with_stream(env, stream)
     feed, in_file = _feed_and_record_count(
         environment,

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
+from millrace.cli.shared.console import reporting_write_errors_as_wrong_option
 from millrace.config.document.problems import escape_invisible
 
 SCRIPTS = ("elements.js", "charts.js", "flow.js", "documents.js")

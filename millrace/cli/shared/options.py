@@ -194,6 +194,19 @@ def parse_name_value_option(
     return {name: value for name, _, value in pairs}
 
 
+def refuse_options_if(*refusals: tuple[bool, str]) -> None:
+    """Refuse a command line by the first condition that is true, with its message.
+
+    Raises
+    ------
+    typer.BadParameter
+        Options exclude each other, or lack another one.
+    """
+    for refused, message in refusals:
+        if refused:
+            raise typer.BadParameter(message)
+
+
 def wrong_argument_error(
     environment: Environment, key: str, value: str, allowed: str, hint: str | None = None
 ) -> ConfigurationError:

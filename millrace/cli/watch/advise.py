@@ -12,14 +12,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from botocore.exceptions import BotoCoreError
 from rich.text import Text
 
-from millrace.advisor.existing.foreign_jobs import find_log_of_run, look_up_emr_application, look_up_glue_job
+from millrace.advisor.advise import advise
+from millrace.advisor.apply_changes import advice_with_planned_savings
+from millrace.advisor.existing.foreign_jobs import (
+    find_log_of_run,
+    look_up_emr_application,
+    look_up_glue_job,
+)
 from millrace.advisor.findings import Advice, Change, Evidence, Finding
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, advised_environment_job
 from millrace.advisor.logs.application_history_model import History
-from millrace.advisor.logs.event_logs import EventLog, find_event_logs
+from millrace.advisor.logs.event_log_to_history import read_history
+from millrace.advisor.logs.event_logs import EventLog, aws_errors_as_wrong_option, find_event_logs
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import HtmlPage, check_job_exists
@@ -133,10 +139,6 @@ def advise_command(
 
       millrace advise logs/jr_2c3d --score advice.json
     """
-    from millrace.advisor.advise import advise
-    from millrace.advisor.apply_changes import advice_with_planned_savings
-    from millrace.advisor.logs.event_log_to_history import read_history
-
     check_page_is_writable(html)
     if job is not None and env is None:
         raise wrong_option_error("--job", job, "only with --env")
@@ -196,20 +198,14 @@ def _advised_job_place_and_run(
         return AdvisedJob(), path, ""
     import boto3
 
-    try:
+    option, subject = ("--glue-job", glue_job) if glue_job is not None else ("--emr-app", str(emr_app))
+    with aws_errors_as_wrong_option(option, subject, "a job in an AWS account that can be reached"):
         session = boto3.Session()
         region = session.region_name or ""
         if glue_job is not None:
             result = look_up_glue_job(session.client("glue"), glue_job, region, run)
         else:
-            assert emr_app is not None
-            result = look_up_emr_application(session.client("emr-serverless"), emr_app, region, run)
-    except BotoCoreError as error:
-        raise wrong_option_error(
-            "--glue-job" if glue_job is not None else "--emr-app",
-            str(glue_job or emr_app),
-            f"a job in an AWS account that can be reached ({error})",
-        ) from error
+            result = look_up_emr_application(session.client("emr-serverless"), subject, region, run)
     return result.subject, result.logs, run or result.run
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.text import Text
 
+from millrace.advisor.apply_changes import try_changes
 from millrace.advisor.findings import Advice, Change, Finding
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, EnvironmentJob
 from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast
@@ -241,8 +242,6 @@ def write_best_changes_into_file(advice: Advice, env: str | None, numbers: Seque
         There is no environment, no finding has a key of its file, a value differs from the one in the advice, or the
         environment would become invalid. Nothing is written then.
     """
-    from millrace.advisor.apply_changes import try_changes
-
     if env is None:
         raise wrong_option_error(
             "--apply", "(no --env)", "--env NAME, the environment whose file is to be changed"

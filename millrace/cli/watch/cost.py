@@ -11,11 +11,11 @@ import typer
 
 from millrace.cli.plan.plan_and_validate import old_prices_warning
 from millrace.cli.plan.plan_tables import cost_table, costs_left_out_sentence
-from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import load
 from millrace.config.document.problems import wrong_option_error
+from millrace.lifecycle.account.deployed_environment import connect_to_account
 from millrace.lifecycle.account.real_cost import AwsBill, read_bill
 from millrace.sizing import Plan, plan
 from millrace.sizing.cost import HOURS
@@ -83,7 +83,7 @@ def cost_command(
             f"a day before {end.isoformat()}, the value of --until, which is exclusive",
         )
     # Of the environment's region: botocore knows the one endpoint of each partition, and China's is its own.
-    bill = read_bill(connect_account(environment).client("ce"), environment, begin, end)
+    bill = read_bill(connect_to_account(environment).client("ce"), environment, begin, end)
     subjects = dict.fromkeys(line.subject for line in bill.lines)
     result = planned_and_paid(sized, {each: bill.dollars_of(each) for each in subjects}, bill.day_count)
     if as_json:

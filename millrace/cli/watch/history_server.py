@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.options import EnvironmentName
 from millrace.config import Names, load
 from millrace.config.aws.pagination import list_all
+from millrace.lifecycle.account.deployed_environment import connect_to_account
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def history(
       millrace history --env dev
     """
     environment = load(env)
-    aws = connect_account(environment)
+    aws = connect_to_account(environment)
     server = start_history_server(aws, runs=jobs)
     try:
         typer.echo(f"{server.address} (stop with Ctrl-C)")

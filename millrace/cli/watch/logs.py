@@ -13,10 +13,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 from millrace.config import ConfigurationError, Environment, Problem
 from millrace.config.units import parse_duration
+from millrace.lifecycle.account.deployed_environment import connect_to_account
 from millrace.lifecycle.aws_error_messages import TransientError
 from millrace.lifecycle.jobs import logs as deployed
 from millrace.lifecycle.jobs.logs import LoggedFailure, LogLine
@@ -143,7 +143,7 @@ def _reader_of_log_lines(environment: Environment, job: str, begin: datetime, *,
             return deployed.find_failures(lines) if errors else lines
 
         return _LogReader(lambda most: sandbox_log_lines(begin)[-most:], sandbox_log_lines, late=None)
-    aws = connect_account(environment)
+    aws = connect_to_account(environment)
     find = deployed.newest_failures if errors else deployed.newest_lines
 
     def recent_cloud_log_lines(since: datetime | None) -> Sequence[LogLine | LoggedFailure]:

@@ -17,14 +17,15 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from millrace.cli.run.start_stop_drain import run_verb_and_print_outcome
-from millrace.cli.shared.account_or_sandbox_connection import connect_account
-from millrace.cli.shared.console import word_columns
-from millrace.cli.shared.expected_failures import FAILED
+from millrace.cli.shared.console import FAILED, word_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName, load_environment_with_job
 from millrace.completion import complete_job_names
 from millrace.config import Environment
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
+from millrace.lifecycle.account.deployed_environment import (
+    DeployedEnvironment,
+    NotDeployedError,
+    connect_to_account,
+)
 from millrace.lifecycle.aws_error_messages import TransientError
 from millrace.lifecycle.jobs import state_machine
 from millrace.lifecycle.jobs.state_machine import ExecutionResult
@@ -88,7 +89,7 @@ def _ask_for_status(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[E
 
 def _print_status_once(environment: Environment, jobs: Sequence[str], *, as_json: bool) -> None:
     result = []
-    for seen in _ask_for_status(connect_account(environment), jobs):
+    for seen in _ask_for_status(connect_to_account(environment), jobs):
         result.append(seen)
         if not as_json:
             typer.echo(f"{seen.job}: {seen.outcome}: {seen.message}", err=not seen.ok)
@@ -102,7 +103,7 @@ def _print_status_repeatedly(
     environment: Environment, jobs: Sequence[str], every: float, *, as_json: bool
 ) -> None:
     """Show the jobs repeatedly: in a terminal as a table in place, elsewhere as lines with the time."""
-    aws = connect_account(environment)
+    aws = connect_to_account(environment)
     in_place = sys.stdout.isatty() and not as_json
     with Live(console=Console(), auto_refresh=False) if in_place else nullcontext() as live:
         try:

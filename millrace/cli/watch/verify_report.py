@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Column, Table
 
 from millrace.cli.shared.console import figure_columns, print_rich
 from millrace.sizing.plan_model import CostItem, Plan
-
-if TYPE_CHECKING:
-    from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
-    from millrace.verify.verification_outcome import VerificationOutcome
+from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
+from millrace.verify.verification_outcome import VerificationOutcome
 
 
 def print_planned_verification(

@@ -285,12 +285,6 @@ def _missing_column_finding(path: Path, name: str, columns: Columns, where: str)
 
 def _column_and_field_names(columns: Columns | None) -> set[str]:
     """Return the names of columns and of the fields inside them: a transform may flatten a struct."""
-    return {each for name, kind in (columns or {}).items() for each in (name, *_names_inside_type(kind))}
-
-
-def _names_inside_type(kind: DdlType) -> Iterator[str]:
-    for each in kind.fields:
-        yield each.name
-        yield from _names_inside_type(each.kind)
-    for part in kind.parts:
-        yield from _names_inside_type(part)
+    columns = columns or {}
+    types = (each for kind in columns.values() for each in kind.with_types_inside())
+    return {*columns, *(field.name for each in types for field in each.fields)}

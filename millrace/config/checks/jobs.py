@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path as FilePath
 
 from millrace.config.checks.columns import ColumnCatalog, check_columns, check_redact, check_rules
-from millrace.config.checks.formats import check_format
 from millrace.config.checks.kafka import (
     check_lag_group_overlap,
     check_reading,
@@ -17,6 +16,7 @@ from millrace.config.checks.kafka import (
 )
 from millrace.config.checks.queries import (
     check_distinct_targets,
+    check_format,
     check_read_routes_exist,
     check_routes,
     check_sink,

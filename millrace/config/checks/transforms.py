@@ -42,26 +42,19 @@ class PipelineModule:
     tree: ast.Module
 
     @property
-    def functions(self) -> dict[str, _Function]:
-        """Functions at the top level of the module, by name."""
-        result: dict[str, _Function] = {}
+    def functions_and_values(self) -> dict[str, _Function | None]:
+        """Functions at the top level of the module, by name; None for a name that gets a value about which nothing is known."""
+        result: dict[str, _Function | None] = {}
         for node in _statements_sure_to_run_at_import(self.tree.body):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 result[node.name] = node
-            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
-                result |= {each.id: node.value for each in node.targets if isinstance(each, ast.Name)}
+            elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                for each in targets:
+                    if isinstance(each, ast.Name):
+                        known = result.get(each.id)
+                        result[each.id] = node.value if isinstance(node.value, ast.Lambda) else known
         return result
-
-    @property
-    def assigned_names(self) -> frozenset[str]:
-        """Top-level names that get a value about which nothing else is known."""
-        targets: list[ast.expr] = []
-        for node in _statements_sure_to_run_at_import(self.tree.body):
-            if isinstance(node, ast.Assign):
-                targets += node.targets
-            elif isinstance(node, ast.AnnAssign) and node.value is not None:
-                targets.append(node.target)
-        return frozenset(each.id for each in targets if isinstance(each, ast.Name))
 
     @property
     def imports(self) -> Iterator[tuple[int, str, dict[str, str]]]:
@@ -138,15 +131,12 @@ class ProjectModules:
         seen = set()
         while (module.name, name) not in seen:
             seen.add((module.name, name))
-            if name in (functions := module.functions):
-                return module, functions[name]
+            own = module.functions_and_values
+            if own.get(name) is not None:
+                return module, own[name]
             source = next(((of, names[name]) for _, of, names in module.imports if name in names), None)
             if source is None:
-                return (
-                    (module, None)
-                    if name in module.assigned_names or _may_bind_by_star_or_try(module, name)
-                    else None
-                )
+                return (module, None) if name in own or _may_bind_by_star_or_try(module, name) else None
             target = self.module_or_parse_error(source[0])
             if not isinstance(target, PipelineModule):
                 return module, None
@@ -207,7 +197,8 @@ def check_transform(path: Path, transform: str, takes: int, modules: ProjectModu
         yield Finding(path, transform, f"a module that can be imported; {'; '.join(wrong)}")
         return
     if (result := modules.find_module_and_function(module, function)) is None:
-        public = [each for each in module.functions if not each.startswith("_")]
+        functions = [each for each, node in module.functions_and_values.items() if node is not None]
+        public = [each for each in functions if not each.startswith("_")]
         yield Finding(
             path,
             transform,

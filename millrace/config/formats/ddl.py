@@ -73,6 +73,12 @@ class DdlType:
     fields: tuple[DdlField, ...] = ()
     digits: tuple[int, int] = (10, 0)
 
+    def with_types_inside(self) -> Iterator[DdlType]:
+        """Yield the type, and the types of all parts and fields inside it."""
+        yield self
+        for each in (*self.parts, *(field.kind for field in self.fields)):
+            yield from each.with_types_inside()
+
 
 @dataclass(frozen=True)
 class DdlField:
@@ -114,7 +120,9 @@ def ddl_field_problems(fields: tuple[DdlField, ...]) -> Iterator[str]:
         yield f"names that begin with _ are reserved: {', '.join(reserved)}"
     if ticks := sorted({each.name for each in fields if "`" in each.name}):
         yield f"names that hold a backtick: {', '.join(ticks)}"
-    yield from _struct_problems(fields)
+    types = (kind for each in fields for kind in each.kind.with_types_inside())
+    for struct in (fields, *(kind.fields for kind in types if kind.name == "struct")):
+        yield from _struct_problems(struct)
     yield from _time_comments_without_unit(fields)
     if hidden := sorted(each.name for each in fields if _has_not_null_inside_collection(each.kind)):
         yield f"NOT NULL inside an array or map cannot be kept: {', '.join(hidden)}"
@@ -134,7 +142,7 @@ def _time_comments_without_unit(fields: Iterable[DdlField], parents: tuple[str, 
 
 
 def _struct_problems(fields: tuple[DdlField, ...]) -> Iterator[str]:
-    """Yield why no table can hold a struct, at any depth."""
+    """Yield why no table can hold a struct of these fields."""
     names = [each.name for each in fields]
     if not fields:
         yield "a struct without fields"
@@ -142,12 +150,6 @@ def _struct_problems(fields: tuple[DdlField, ...]) -> Iterator[str]:
         yield f"names that clash: {', '.join(twice)}"
     if "" in names:
         yield "a name that is empty"
-    kinds = [each.kind for each in fields]
-    while kinds:
-        kind = kinds.pop(0)
-        kinds += kind.parts
-        if kind.name == "struct":
-            yield from _struct_problems(kind.fields)
 
 
 def _has_not_null_inside_collection(kind: DdlType, *, inside: bool = False) -> bool:

@@ -23,10 +23,7 @@ class JsonFormat(FormatConfig):
 
     def unfit_schema_parts(self, fields: Sequence[DdlField]) -> Iterable[str]:
         """Yield maps whose keys are no text: Spark's parser reads no others."""
-        kinds = [each.kind for each in fields]
-        while kinds:
-            kind = kinds.pop()
-            kinds += [*kind.parts, *(each.kind for each in kind.fields)]
+        for kind in (kind for each in fields for kind in each.kind.with_types_inside()):
             if kind.name == "map" and kind.parts[0].name != "string":
                 yield f"a map's keys are {kind.parts[0].name.upper()}, but names in JSON are texts: write STRING"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from millrace.config.sinks import KINDS
-from millrace.lifecycle.account.outputs_and_launch_documents import ignoring_not_found_errors
+from millrace.lifecycle.account.deployed_environment import ignoring_not_found_errors
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 
 

@@ -11,7 +11,7 @@ from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 from millrace.config.aws.resource_names import Names
 from millrace.config.kafka.login import PasswordLogin, secret_and_key_arns_of_login
 from millrace.config.model import ExternalCluster
-from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
+from millrace.lifecycle.account.deployed_environment import NotDeployedError
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 
 Settings = Mapping[str, Any]

@@ -9,7 +9,7 @@ from datetime import date
 from typing import Any
 
 from millrace.config.model import Environment
-from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
+from millrace.lifecycle.account.deployed_environment import NotDeployedError
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 
 PROJECT, ENVIRONMENT, JOB, STREAM = (
@@ -78,7 +78,7 @@ def read_bill(ce: Any, environment: Environment, since: date, until: date) -> Aw
 
     Raises
     ------
-    millrace.lifecycle.account.outputs_and_launch_documents.NotDeployedError
+    millrace.lifecycle.account.deployed_environment.NotDeployedError
         No resource has the tags, although they are activated.
     millrace.lifecycle.aws_error_messages.AwsError
         The tags are not activated for the bill, a permission is missing, or AWS refused for another reason.

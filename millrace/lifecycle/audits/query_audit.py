@@ -9,7 +9,6 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog, load_catalog
 
-from millrace.config.aws.resource_names import Names
 from millrace.config.base import arn_region_account_resource
 from millrace.config.kafka.reading_options import KafkaReading
 from millrace.config.model import Environment, Stream
@@ -22,9 +21,8 @@ from millrace.config.queries import (
     SourceQueryBase,
     WritesSink,
 )
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, NotDeployedError
 from millrace.lifecycle.account.kafka_access import Settings, cluster_connection_settings
-from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
 from millrace.lifecycle.audits.hourly_audit import (
     AuditResult,
     HourCounts,
@@ -53,15 +51,11 @@ from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 
 
 @dataclass(frozen=True)
-class AuditedDeployment:
+class AuditedDeployment(DeployedEnvironment):
     """A deployment of an environment, for the audit.
 
     Attributes
     ----------
-    names
-        The deployed names.
-    client
-        Makes a boto3 client of a service.
     catalog
         Opens the catalog of the environment's tables.
     kafka
@@ -70,8 +64,6 @@ class AuditedDeployment:
         Whether CloudWatch has counts of its streams; if not, streams are read.
     """
 
-    names: Names
-    client: Callable[[str], Any]
     catalog: Callable[[], Catalog]
     kafka: Callable[[str], Settings]
     counts: bool = True

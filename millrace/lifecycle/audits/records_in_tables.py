@@ -22,7 +22,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
+from millrace.lifecycle.account.deployed_environment import NotDeployedError
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 
 where: Any = expressions  # pydantic's plugin for mypy misreads its constructors

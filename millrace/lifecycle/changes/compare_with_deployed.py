@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.aws.resource_names import Names
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.account.outputs_and_launch_documents import read_stack_outputs, split_s3_url
+from millrace.lifecycle.account.deployed_environment import (
+    DeployedEnvironment,
+    read_stack_outputs,
+    split_s3_url,
+)
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.changes.data_loss_refusals import data_loss_lines
 from millrace.lifecycle.changes.deployment_changes import (

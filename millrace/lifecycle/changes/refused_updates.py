@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.sources.kinesis import CHANGES_A_DAY, shard_steps
+from millrace.config.valid_parts import value_at
 from millrace.sizing.msk_clusters import SMALLEST_GROWTH_GIB
 
 Template = Mapping[str, Any]
@@ -56,9 +57,7 @@ def read_resource_schema_extract() -> Mapping[str, Mapping[str, list[str]]]:
 
 def property_at(properties: Any, path: str) -> Any:
     """Return the value at a path of a resource's properties; None without one."""
-    for key in path.split("/"):
-        properties = properties.get(key) if isinstance(properties, Mapping) else None
-    return properties
+    return value_at(properties, *path.split("/"))
 
 
 def names_given_by_template(resource: Mapping[str, Any]) -> tuple[str, ...]:

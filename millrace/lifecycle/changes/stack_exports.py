@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.lifecycle.account.outputs_and_launch_documents import ignoring_not_found_errors
+from millrace.lifecycle.account.deployed_environment import ignoring_not_found_errors
 from millrace.lifecycle.changes.refused_updates import (
     Template,
     intrinsic_arguments,

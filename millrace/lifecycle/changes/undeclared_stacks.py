@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace.config.aws.pagination import list_all
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.account.outputs_and_launch_documents import ignoring_not_found_errors
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, ignoring_not_found_errors
 from millrace.lifecycle.changes.deployment_changes import does_data_outlive_resource, resource_title
 from millrace.lifecycle.changes.refused_updates import Template
 from millrace.lifecycle.changes.table_writer_changes import output_names_and_checkpoints_url

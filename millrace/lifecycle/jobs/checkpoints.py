@@ -28,7 +28,7 @@ from millrace.etl.launch.lease_record import (
     next_generation,
     read_tag_record_and_age,
 )
-from millrace.lifecycle.account.outputs_and_launch_documents import (
+from millrace.lifecycle.account.deployed_environment import (
     MISSING_OBJECT,
     ignoring_not_found_errors,
     split_s3_url,

@@ -16,7 +16,7 @@ from millrace.config.queries import DeriveQuery, DirectQuery, DirectRouteQuery
 from millrace.config.sinks.base import SinkContext
 from millrace.config.units import format_duration
 from millrace.etl.launch.erase_request_and_benchmark_schedule import ERASE_FOLDER, EraseRequest
-from millrace.lifecycle.account.outputs_and_launch_documents import (
+from millrace.lifecycle.account.deployed_environment import (
     MISSING_OBJECT,
     ignoring_not_found_errors,
     split_s3_url,

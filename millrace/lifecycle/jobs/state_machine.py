@@ -18,11 +18,10 @@ from typing import Any, Literal
 
 from millrace.config.aws.pagination import list_all
 from millrace.config.engines import ended_run_states
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.account.outputs_and_launch_documents import (
+from millrace.lifecycle.account.deployed_environment import (
+    DeployedEnvironment,
     NotDeployedError,
     ignoring_not_found_errors,
-    read_stack_outputs,
 )
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.jobs.logs import logged_events
@@ -89,7 +88,7 @@ def find_state_machine_arn(aws: DeployedEnvironment, job: str) -> str:
     """
     stack = aws.names.stack(f"job-{job}")
     with translating_aws_errors(f"cannot read stack {stack}"):
-        arn = read_stack_outputs(aws.client("cloudformation"), stack).get("StateMachineArn")
+        arn = aws.job_outputs(job).get("StateMachineArn")
     if arn is None:
         raise NotDeployedError(
             f"stack {stack} was deployed by a version of Millrace without state machines; deploy it again "
@@ -329,9 +328,8 @@ def _wait_for_run(
     aws: DeployedEnvironment, job: str, run: str, progress: Callable[[str], None], poll_seconds: float
 ) -> EndedRun:
     """Wait for the end of a run."""
-    stack = aws.names.stack(f"job-{job}")
-    with translating_aws_errors(f"cannot read stack {stack}"):
-        application = read_stack_outputs(aws.client("cloudformation"), stack).get("ApplicationId")
+    with translating_aws_errors(f"cannot read stack {aws.names.stack(f'job-{job}')}"):
+        application = aws.job_outputs(job).get("ApplicationId")
     progress(f"run {run} has begun")
     while True:
         with translating_aws_errors(f"cannot read run {run}"):

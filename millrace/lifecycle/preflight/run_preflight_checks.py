@@ -12,8 +12,7 @@ from typing import Any, Literal
 from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.config.aws.pagination import list_all
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.account.outputs_and_launch_documents import ignoring_not_found_errors
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, ignoring_not_found_errors
 from millrace.lifecycle.changes.refused_updates import Template
 from millrace.lifecycle.changes.undeclared_stacks import existing_stack_states
 from millrace.sizing.plan_model import Plan

@@ -32,7 +32,7 @@ from millrace.config.base import Model
 from millrace.config.engines import KINDS
 from millrace.config.engines.glue import glue_tasks_per_worker
 from millrace.config.engines.versions import spark_line_of
-from millrace.lifecycle.account.outputs_and_launch_documents import (
+from millrace.lifecycle.account.deployed_environment import (
     LaunchDocument,
     read_launch_document,
     split_s3_url,

@@ -255,6 +255,7 @@ def send_feed(
     seconds: float | None,
     stop: Stop,
     sent: Callable[[int], None],
+    pass_event: Callable[[RecordToSend], object] = lambda _: None,
 ) -> SentTraffic:
     """Send at the feed's rate until enough records were sent, the time is over, or ``stop`` is set; return what was sent.
 
@@ -268,6 +269,8 @@ def send_feed(
         Flag that ends sending; records that the producer has are still sent.
     sent
         Called with the number of newly acknowledged records.
+    pass_event
+        Called with each event that the producer gets.
 
     Raises
     ------
@@ -285,6 +288,7 @@ def send_feed(
             if stop.is_set() or (seconds is not None and time.monotonic() - started >= seconds):
                 return
             size += len(event.payload)
+            pass_event(event)
             yield event
 
     producer.send(paced_records(), sent=sent)

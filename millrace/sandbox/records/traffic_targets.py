@@ -13,8 +13,7 @@ from millrace.config.base import load_kind
 from millrace.config.model import Environment, Stream
 from millrace.lifecycle.account import kafka_access
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, connect_to_account
-from millrace.sandbox.local_stand_in_environment import make_stand_in
-from millrace.sandbox.localstack_deployment import Sandbox
+from millrace.sandbox.localstack_deployment import Sandbox, make_stand_in
 from millrace.sandbox.operate_running_sandbox import spark_of_running_sandbox
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.localstack import LocalStack
@@ -241,7 +240,7 @@ def deployed_stream_target(environment: Environment, name: str) -> TrafficTarget
 
 
 def _traffic_target_on_account(environment: Environment, name: str) -> TrafficTarget:
-    stream, aws = environment.streams[name], connect_to_account(Names(environment, environment.account or ""))
+    stream, aws = environment.streams[name], connect_to_account(environment)
     return server_for_stream(stream, name).deployed_target(aws, stream, physical_stream_name(aws.names, name))
 
 

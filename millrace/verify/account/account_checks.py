@@ -11,7 +11,7 @@ from urllib.request import Request
 
 from millrace.config.aws.history_server_image import PUBLIC_IMAGE, TAG
 from millrace.config.aws.kafka_versions import STANDARD
-from millrace.lifecycle.account.outputs_and_launch_documents import ignoring_not_found_errors
+from millrace.lifecycle.account.deployed_environment import ignoring_not_found_errors
 from millrace.sizing.prices_and_limits import ELSEWHERE
 from millrace.verify.account.check_input_and_answer import Check, CheckAnswer, ClaimContext, require
 

@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from millrace.config.aws.resource_names import Names
-from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
+from millrace.lifecycle.account.deployed_environment import NotDeployedError
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.verify.account import account_checks, deployment_checks
 from millrace.verify.account.check_input_and_answer import CheckAnswer, ClaimContext, UndeterminedError

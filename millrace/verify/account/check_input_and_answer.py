@@ -10,10 +10,8 @@ from typing import Any, TypeVar
 from urllib.request import Request, urlopen
 
 from millrace.config.aws.pagination import list_all
-from millrace.config.aws.resource_names import Names
 from millrace.config.model import EmrJob, GlueJob
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.account.outputs_and_launch_documents import read_stack_outputs
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, read_stack_outputs
 from millrace.sizing.costs.price_table_update import PriceRenewal, renew_prices
 from millrace.sizing.prices_and_limits import Price, all_required_prices_by_name
 
@@ -48,8 +46,8 @@ class CheckAnswer:
     seen: str
 
 
-@dataclass
-class ClaimContext:
+@dataclass(frozen=True)
+class ClaimContext(DeployedEnvironment):
     """An environment in its account, for checks.
 
     Attributes
@@ -60,7 +58,6 @@ class ClaimContext:
         A boto3 client of the Price List API, whose endpoint is in a region of its own.
     """
 
-    aws: DeployedEnvironment
     services: tuple[str, ...]
     policies: Mapping[str, Mapping[str, Any]]
     pricing: Any
@@ -68,18 +65,9 @@ class ClaimContext:
     fetch: Callable[[Request], Any] = lambda request: urlopen(request, timeout=60.0)  # noqa: S310 - https, written in the checks
 
     @property
-    def names(self) -> Names:
-        """Deployed names."""
-        return self.aws.names
-
-    @property
     def region(self) -> str:
         """Region of the environment."""
         return self.names.environment.region
-
-    def client(self, service: str) -> Any:
-        """Return a boto3 client."""
-        return self.aws.client(service)
 
     def items_of_all_pages(
         self, service: str, operation: str, result_key: str, **asked: Any
@@ -109,16 +97,6 @@ class ClaimContext:
         require(result, f"the environment has no job on {kind.title}")
         return result
 
-    def stack_output(self, job: str, key: str) -> str:
-        """Read one output of a job's stack.
-
-        Raises
-        ------
-        NotDeployedError
-            There is no such stack.
-        """
-        return read_stack_outputs(self.client("cloudformation"), self.names.stack(f"job-{job}"))[key]
-
     def physical_ids(self, part: str, kind: str) -> list[str]:
         """Return the physical ids of a stack's resources of one type."""
         stack = self.names.stack(part)
@@ -138,7 +116,7 @@ class ClaimContext:
 
     def newest_started_emr_runs(self, job: str) -> list[dict[str, Any]]:
         """Return the newest runs of a job that really started."""
-        application, emr = self.stack_output(job, "ApplicationId"), self.client("emr-serverless")
+        application, emr = self.job_outputs(job)["ApplicationId"], self.client("emr-serverless")
         # All pages: no document says in which order the runs come.
         listed = self.items_of_all_pages(
             "emr-serverless", "list_job_runs", "jobRuns", applicationId=application

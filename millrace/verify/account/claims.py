@@ -11,6 +11,7 @@ from pydantic import model_validator
 from ruamel.yaml import YAML
 
 from millrace.config.base import Model
+from millrace.verify.account import account_checks
 
 PAGE = "docs/unproved.md"
 
@@ -101,8 +102,6 @@ def read_claims() -> dict[str, Claim]:
 
 def unproved_page_text() -> str:
     """Return the text of ``docs/unproved.md``."""
-    from millrace.verify.account import account_checks  # it imports boto3, and only the page needs it
-
     anywhere = {each.__name__ for each in account_checks.ALL}
     by_command, by_hand = [], []
     for name, each in read_claims().items():

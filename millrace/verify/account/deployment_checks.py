@@ -188,7 +188,7 @@ def check_emr_zones(context: ClaimContext) -> CheckAnswer:
     """Look for the zones in which AWS accepted applications."""
     subnets = set[str]()
     for job in context.jobs_of_engine(EmrJob):
-        request = {"applicationId": context.stack_output(job, "ApplicationId")}
+        request = {"applicationId": context.job_outputs(job)["ApplicationId"]}
         application = context.client("emr-serverless").get_application(**request)["application"]
         subnets |= set(application.get("networkConfiguration", {}).get("subnetIds", ()))
     require(subnets, _NONE)
@@ -225,7 +225,7 @@ def _inputs_and_states_of_successes(
     context: ClaimContext, job: str
 ) -> Iterator[tuple[dict[str, Any], set[str]]]:
     """Yield input and left states of the newest successful executions."""
-    machine, client = context.stack_output(job, "StateMachineArn"), context.client("stepfunctions")
+    machine, client = context.job_outputs(job)["StateMachineArn"], context.client("stepfunctions")
     request = {"stateMachineArn": machine, "statusFilter": "SUCCEEDED", "maxResults": _EXECUTIONS}
     for each in client.list_executions(**request)["executions"]:
         events = list(

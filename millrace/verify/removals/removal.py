@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from millrace.config.aws.pagination import list_all
 from millrace.config.kafka.clusters import TIME_LIMITS
+from millrace.lifecycle.account.deployed_environment import ignoring_not_found_errors
 from millrace.lifecycle.account.kafka_access import Settings
-from millrace.lifecycle.account.outputs_and_launch_documents import ignoring_not_found_errors
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.deploy import deployed_template
 from millrace.sandbox.kill_and_restart_jobs import DrillError

@@ -6,7 +6,7 @@ import json
 import time
 from pathlib import Path
 
-from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
+from millrace.lifecycle.account.deployed_environment import split_s3_url
 from millrace.lifecycle.upgrade_or_rollback_job import JobVersion
 from tests.integration.lifecycle.deployed_shop import Shop
 

@@ -20,7 +20,7 @@ import pytest
 
 from millrace.cli.run.changes_report import change_lines
 from millrace.cli.run.shared_cdk_steps import cdk_deploy_all as deploy_assembly
-from millrace.lifecycle.account.outputs_and_launch_documents import read_stack_outputs
+from millrace.lifecycle.account.deployed_environment import read_stack_outputs
 from millrace.lifecycle.changes.assembly_with_other_templates import write_assembly_with_templates
 from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.deploy import (

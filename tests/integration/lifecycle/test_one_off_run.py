@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
+from millrace.lifecycle.account.deployed_environment import split_s3_url
 from millrace.lifecycle.jobs.state_machine import execute_verb, find_state_machine_arn, run_job_once
 from millrace.sizing.queries.benchmark_figures import read_result
 from tests.integration.lifecycle.deployed_shop import EMR, GLUE, GLUE_KAFKA, Shop

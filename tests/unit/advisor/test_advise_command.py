@@ -193,9 +193,7 @@ def test_findings_in_json_are_whole():
 
 
 def test_findings_are_told_in_words(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "millrace.advisor.logs.event_log_to_history.read_history", lambda *_: history(limited)
-    )
+    monkeypatch.setattr("millrace.cli.watch.advise.read_history", lambda *_: history(limited))
     text = run(REAL)
     assert "1. silent-backlog" in text
     assert "change: query orders: maxOffsetsPerTrigger from 1000 to" in text

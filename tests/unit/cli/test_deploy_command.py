@@ -14,8 +14,7 @@ from typer.testing import CliRunner, Result
 from millrace.cli import app
 from millrace.cli.run import changes_report, shared_cdk_steps
 from millrace.cli.run import deploy as deploy_command
-from millrace.cli.run import upgrade_or_rollback_job as upgrade_command
-from millrace.cli.shared import account_or_sandbox_connection, expected_failures
+from millrace.cli.shared import console
 from millrace.config import Names, load
 from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.config.network_storage_governance_observability import Governance
@@ -40,7 +39,7 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(shared_cdk_steps, "state_folder", lambda: tmp_path)
     monkeypatch.setattr(
-        account_or_sandbox_connection,
+        shared_cdk_steps,
         "connect_to_account",
         lambda _: DeployedEnvironment(names, lambda _: None),
     )
@@ -84,7 +83,7 @@ def test_each_command_has_a_folder_of_its_own_until_it_has_ended(
 def test_a_script_reads_one_document_with_the_tables_that_change(
     synthesised: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expected_failures, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(console, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.setattr(typer, "confirm", lambda text, *, err: typer.echo(text, err=err))
     done = run("--json")
     assert done.exit_code == 1
@@ -118,12 +117,12 @@ def test_a_rollback_that_nobody_watches_gives_nobody_more(
         at="then", document_url="s3://a/1.json", read_launch_document=lambda _: {"settings": settings}
     )
     done = []
-    monkeypatch.setattr(upgrade_command, "find_previous_version", lambda *_: version)
+    monkeypatch.setattr(deploy_command, "find_previous_version", lambda *_: version)
     monkeypatch.setattr(upgrade_steps, "rollback_changes", lambda *_: DeploymentChanges((wider,), (), {}))
     monkeypatch.setattr(
         upgrade_steps, "roll_back_job_and_tell_if_started", lambda *_, **__: not done.append(1)
     )
-    monkeypatch.setattr(upgrade_command, "checkpoint_refusals", lambda *_: [])
+    monkeypatch.setattr(deploy_command, "checkpoint_refusals", lambda *_: [])
     command = ["rollback", "--env", "minimal", "clicks", "--yes"]
     refused = CliRunner().invoke(app, command)
     assert (refused.exit_code, done) == (2, [])

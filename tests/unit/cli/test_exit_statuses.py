@@ -14,7 +14,7 @@ import pytest
 import typer.main
 
 from millrace.cli.app import GROUPS, app
-from millrace.cli.shared.expected_failures import STATUS
+from millrace.cli.shared.console import STATUS
 from millrace.lifecycle.deploy import DeployError
 from millrace.sandbox.programs import cdk, toolchain
 from tests.unit.cli.test_command_output import ROOT, millrace

@@ -119,7 +119,7 @@ def test_the_wheel_that_runs_is_the_projects_and_pinned(project: Path) -> None:
         names = set(packed.namelist())
         record = packed.read(next(name for name in names if name.endswith("/RECORD"))).decode()
     assert names == {line.split(",")[0] for line in record.splitlines()}
-    assert {"millrace/cli/plan/vendor_millrace_wheel.py", "millrace/etl/main.py"} <= names
+    assert {"millrace/cli/plan/init_project.py", "millrace/etl/main.py"} <= names
     for name, extras in (
         ("", ""),
         ("-deploy", "[deploy]"),

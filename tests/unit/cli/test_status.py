@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from millrace.cli.shared import account_or_sandbox_connection
 from millrace.cli.watch import status
-from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
+from millrace.lifecycle.account.deployed_environment import NotDeployedError
 from millrace.lifecycle.jobs import state_machine
 from millrace.lifecycle.jobs.state_machine import ExecutionResult
 from tests.unit.cli.test_command_output import millrace
@@ -24,7 +23,7 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> None:
             raise NotDeployedError("stack flights-local-job-flights is not there")
         return ExecutionResult(job, True, "status", "running since noon", {"state": "running"})
 
-    monkeypatch.setattr(account_or_sandbox_connection, "connect_to_account", lambda _: None)
+    monkeypatch.setattr(status, "connect_to_account", lambda _: None)
     monkeypatch.setattr(state_machine, "execute_verb", execute)
 
 

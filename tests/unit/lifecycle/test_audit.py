@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config import Names, load
-from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
+from millrace.lifecycle.account.deployed_environment import NotDeployedError
 from millrace.lifecycle.audits import kinesis as audit_kinesis
 from millrace.lifecycle.audits.hourly_audit import (
     HOUR,

@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 from millrace.cli.app import app
 from millrace.cli.watch import cost
 from millrace.config import Environment, Names, load
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, NotDeployedError
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, JOB, PROJECT, STREAM, read_bill
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.sizing import plan, total_cost
@@ -144,7 +143,7 @@ def test_the_bill_is_asked_for_in_the_partition_of_the_environment(
         raise AwsError("no bill here")
 
     monkeypatch.setattr(
-        cost, "connect_account", lambda given: DeployedEnvironment(Names(given, "1" * 12), client)
+        cost, "connect_to_account", lambda given: DeployedEnvironment(Names(given, "1" * 12), client)
     )
     done = CliRunner().invoke(app, ["cost", "--env", str(file), "--actual"])
     assert done.exit_code == 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from millrace.cli.plan import prices
-from millrace.cli.watch import verify_claims
+from millrace.cli.watch import run_verification
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.sizing import plan
 from millrace.verify import run as running
@@ -109,7 +109,7 @@ def test_the_command_asks_by_the_names_of_the_copy(
         "millrace.verify.account.check_input_and_answer.ClaimContext.fetch",
         lambda *_: (_ for _ in ()).throw(OSError()),
     )
-    told = verify_claims.check_claims_of_copy(copy.environment, Noting, copy)
+    told = run_verification.check_claims_of_copy(copy.environment, Noting, copy)
     assert [each.id for each in told] == list(read_claims())
     texts = json.dumps(asked)
     assert copy.names.prefix in texts

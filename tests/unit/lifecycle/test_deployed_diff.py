@@ -269,7 +269,7 @@ def test_an_application_that_is_being_stopped_is_not_stopped_again(
     for state in ("STOPPING", "STOPPED"):
         answer = {"application": {**told, "state": state, "createdAt": at, "updatedAt": at}}
         stub.add_response("get_application", answer, {"applicationId": "00f"})
-    monkeypatch.setattr(deploying, "read_stack_outputs", lambda *_: {"ApplicationId": "00f"})
+    monkeypatch.setattr(DeployedEnvironment, "job_outputs", lambda *_: {"ApplicationId": "00f"})
     here = DeployedEnvironment(
         aws.names, lambda service: stub.client if service == "emr-serverless" else None
     )

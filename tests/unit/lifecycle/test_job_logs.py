@@ -16,7 +16,6 @@ from botocore.stub import Stubber
 from typer.testing import CliRunner
 
 from millrace.cli.app import app
-from millrace.cli.shared import account_or_sandbox_connection
 from millrace.cli.watch import logs as command
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.aws_error_messages import TransientError
@@ -203,7 +202,7 @@ def test_following_a_sandbox_shows_what_is_written_and_nothing_again(
 def test_following_a_deployed_job_shows_what_comes_and_nothing_again(
     aws: DeployedEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(account_or_sandbox_connection, "connect_to_account", lambda _: aws)
+    monkeypatch.setattr(command, "connect_to_account", lambda _: aws)
     put(aws, GROUP, *(f"old {number}" for number in range(300)), stream="old", ago=timedelta(minutes=40))
     put(aws, GROUP, *(f"line {number}" for number in range(300)), ago=timedelta(minutes=2))
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, split_s3_url
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.changes.deployment_changes import StackChange
 from millrace.lifecycle.deploy import DeploymentChanges

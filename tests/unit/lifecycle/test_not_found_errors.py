@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.lifecycle.account.outputs_and_launch_documents import MISSING_OBJECT, ignoring_not_found_errors
+from millrace.lifecycle.account.deployed_environment import MISSING_OBJECT, ignoring_not_found_errors
 
 
 def error(code: str, message: str) -> ClientError:

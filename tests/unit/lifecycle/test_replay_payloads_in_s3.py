@@ -12,9 +12,7 @@ from typer.testing import CliRunner, Result
 
 from millrace.cli import app
 from millrace.cli.repair import replay as replay_command
-from millrace.cli.shared import account_or_sandbox_connection
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, split_s3_url
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.jobs.state_machine import EndedRun
 
@@ -44,7 +42,7 @@ def replay(
                 raise ends
             return ends
 
-        monkeypatch.setattr(account_or_sandbox_connection, "connect_to_account", lambda _: aws)
+        monkeypatch.setattr(replay_command, "connect_to_account", lambda _: aws)
         monkeypatch.setattr(replay_command, "run_job_once", run_once)
         monkeypatch.setattr(replay_command, "wait_for_logged_result", lambda *_: None)
         file = tmp_path / "corrected.jsonl"

@@ -14,8 +14,7 @@ import boto3
 import pytest
 
 from millrace.config import Names, load
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, NotDeployedError
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.sandbox.kill_and_restart_jobs import DrillError

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from millrace.config import environment_names, load
-from millrace.sandbox import local_stand_in_environment as module
+from millrace.sandbox import localstack_deployment as module
 from millrace.sandbox.environment_trial import jobs_with_upstream, streams_read_by
-from millrace.sandbox.local_stand_in_environment import make_stand_in
+from millrace.sandbox.localstack_deployment import make_stand_in
 from millrace.sandbox.programs.localstack import ACCOUNT
 from millrace.sandbox.programs.toolchain import ROOT
 

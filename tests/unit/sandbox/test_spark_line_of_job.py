@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from millrace.config.engines.versions import VERSIONS, EngineVersion, SparkLine
-from millrace.lifecycle.account.outputs_and_launch_documents import LaunchDocument
+from millrace.lifecycle.account.deployed_environment import LaunchDocument
 from millrace.sandbox.programs import jars, run_launch_document_locally, start_spark_submit
 from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark
 

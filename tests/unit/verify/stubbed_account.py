@@ -17,7 +17,6 @@ from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from millrace.config import Environment, Names, load
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.verify.account.check_input_and_answer import ClaimContext
 
 ROOT = Path(__file__).parents[3]
@@ -83,7 +82,8 @@ def question(
         return nullcontext(io.BytesIO(body))
 
     return ClaimContext(
-        DeployedEnvironment(Names(given, ACCOUNT), stubs.client),
+        Names(given, ACCOUNT),
+        stubs.client,
         services,
         policies or {},
         stubs.client("pricing"),

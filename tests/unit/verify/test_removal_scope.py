@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.cli.watch import verify_environment_copy as command
+from millrace.cli.watch import run_verification as command
 from millrace.config import Environment, Names
 from millrace.config.kafka.login import NoLogin
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
@@ -169,7 +169,7 @@ def test_topics_of_a_cluster_that_is_forgotten_keep_no_stack_and_are_told(
         kept.append(topics())
         return removal.RemovalResult(0, tuple(kept[-1]))
 
-    monkeypatch.setattr(removal, "remove_verification", remove)
+    monkeypatch.setattr(command, "remove_verification", remove)
     monkeypatch.setattr(
         command, "_topics_left_after_deletion", lambda _, scope, __: [f"topic on {scope.cluster}"]
     )

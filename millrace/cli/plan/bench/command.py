@@ -15,9 +15,7 @@ from millrace.benchmark.measurements import Measurements
 from millrace.benchmark.run_schedule import log_spaced_limits, schedule_document, schedule_runs
 from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.plan.bench.report import benchmark_page, summary_tables
-from millrace.cli.shared.account_or_sandbox_connection import connect_account
-from millrace.cli.shared.console import print_rich
-from millrace.cli.shared.expected_failures import confirm_or_exit
+from millrace.cli.shared.console import confirm_or_exit, print_rich
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import (
     AsJson,
@@ -34,7 +32,7 @@ from millrace.config.model import KafkaTopic
 from millrace.config.queries import OneStreamQueryBase
 from millrace.etl.launch.erase_request_and_benchmark_schedule import BenchmarkRun
 from millrace.etl.launch.lease_record import FOLDER
-from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
+from millrace.lifecycle.account.deployed_environment import connect_to_account, split_s3_url
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.jobs.state_machine import run_job_once
 from millrace.sizing import plan
@@ -224,7 +222,7 @@ def _measure_on_deployed_job(
         raise typer.BadParameter(
             f"--partitions {partitions} is too large: topic {query.source} has only {has} partitions"
         )
-    aws = connect_account(environment)
+    aws = connect_to_account(environment)
     names = aws.names  # with the account that AWS reported, if the file names none
     base = f"{names.checkpoints_url(job)}/{FOLDER}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     confirm_or_exit(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from botocore.exceptions import BotoCoreError
 
 from millrace.advisor.existing.environment_of_imported_job import environment_document, find_values_to_fill_in
 from millrace.advisor.existing.import_cutover import (
@@ -24,12 +23,14 @@ from millrace.advisor.existing.import_cutover import (
     text_with_start_position,
 )
 from millrace.advisor.existing.import_transform_stubs import write_transforms
+from millrace.advisor.existing.imported_job_event_log import read_log_figures
 from millrace.advisor.existing.read_job_to_import import (
     RunningJob,
     read_running_emr_job,
     read_running_glue_job,
 )
 from millrace.advisor.existing.stream_choice import StreamAnswers
+from millrace.advisor.logs.event_logs import aws_errors_as_wrong_option
 from millrace.cli.plan.existing.import_plans import (
     environment_yaml,
     plan_of_environment_text,
@@ -158,8 +159,6 @@ def import_command(
 
       millrace import glue:orders --name orders --topic orders --brokers b-1.example.com:9098,b-2.example.com:9098
     """
-    from millrace.advisor.existing.imported_job_event_log import read_log_figures
-
     root = find_root()
     if not re.fullmatch(SLUG, name):  # before it becomes a part of a path
         raise wrong_option_error("--name", name, SLUG_SAID)
@@ -369,15 +368,11 @@ def _read_running_job(source: str, answers: StreamAnswers) -> RunningJob:
 
     kind, _, rest = source.partition(":")
     application, _, run = rest.partition("/")
-    try:
+    with aws_errors_as_wrong_option("SOURCE", source, "a job in an AWS account that can be reached"):
         session: Any = boto3.Session()
         region = session.region_name or ""
         if kind == "glue" and rest:
             return read_running_glue_job(session.client, rest, region, answers)
         if kind == "emr" and application and run:
             return read_running_emr_job(session.client, application, run, region, answers)
-    except BotoCoreError as error:
-        raise wrong_option_error(
-            "SOURCE", source, f"a job in an AWS account that can be reached ({error})"
-        ) from error
     raise wrong_option_error("SOURCE", source, "glue:NAME or emr:APPLICATION/RUN")

@@ -10,19 +10,21 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from botocore.exceptions import BotoCoreError
 from rich.progress import Progress, TextColumn
 from rich.text import Text
 
+from millrace.advisor.existing import account_scan
+from millrace.advisor.existing.account_scan import ScannedJob, UsageWindow
 from millrace.advisor.existing.environment_of_imported_job import environment_document, find_values_to_fill_in
 from millrace.advisor.existing.import_transform_stubs import write_transforms
+from millrace.advisor.existing.imported_job_event_log import import_figures_of_history
 from millrace.advisor.existing.read_job_to_import import read_running_emr_job, read_running_glue_job
+from millrace.advisor.logs.event_logs import aws_errors_as_wrong_option
 from millrace.cli.plan.existing.import_plans import environment_yaml, text_and_plans_with_fitted_sla
-from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
-from millrace.cli.shared.expected_failures import FAILED
+from millrace.cli.shared.console import FAILED, figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson, HtmlPage, parse_name_value_option
 from millrace.config import ConfigurationError
@@ -31,9 +33,6 @@ from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import total_cost
 from millrace.sizing.prices_and_limits import price_regions
 from millrace.sizing.readable_numbers import count, dollars, duration_text
-
-if TYPE_CHECKING:
-    from millrace.advisor.existing.account_scan import ScannedJob
 
 _SCHEMA = "pipelines/scan/record.ddl"
 """Schema of every price: the speed is that of the job's own log, so columns do not count."""
@@ -96,7 +95,6 @@ def scan(
     check_page_is_writable(html)
     tags = parse_name_value_option("--tag", tag, "KEY=VALUE, such as team=payments", may_be_empty=True)
     region, client = _region_and_client_factory(region)
-    from millrace.advisor.existing.account_scan import UsageWindow
 
     now = datetime.now(UTC)
     window = UsageWindow(now - timedelta(days=days), now)
@@ -125,16 +123,11 @@ def scan(
 def _region_and_client_factory(region: str | None) -> tuple[str, Callable[[str], Any]]:
     import boto3
 
-    try:
+    allowed = "a region, with --region or in the AWS configuration"
+    with aws_errors_as_wrong_option("--region", region or "(missing)", allowed):
         session: Any = boto3.Session(region_name=region)
         region_name = session.region_name or "(missing)"
         known = session.get_available_regions("glue", session.get_partition_for_region(region_name))
-    except BotoCoreError as error:
-        raise wrong_option_error(
-            "--region",
-            region or "(missing)",
-            f"a region, with --region or in the AWS configuration ({error})",
-        ) from error
     if region_name not in known:
         raise wrong_option_error("--region", region_name, f"one of {', '.join(sorted(known))}")
     return region_name, cache(session.client)
@@ -147,8 +140,6 @@ def _scanned_jobs_and_unread_services(
     client: Callable[[str], Any], region: str, window: Any, tags: Mapping[str, str], *, logs: bool
 ) -> tuple[list[JobWithOwnPlanCost], list[str]]:
     """Return the jobs, and the services that may not be read, each with the reason."""
-    from millrace.advisor.existing import account_scan
-
     rows, unread = list[JobWithOwnPlanCost](), list[str]()
     with Progress(
         TextColumn("{task.description}"), transient=True, disable=not sys.stderr.isatty()
@@ -170,8 +161,6 @@ def _own_plan_usd_and_notes(
     job: ScannedJob, client: Callable[[str], Any], region: str
 ) -> tuple[float | None, tuple[str, ...]]:
     """Return the monthly cost of the job's own plan in USD, or a note that says why there is none."""
-    from millrace.advisor.existing.imported_job_event_log import import_figures_of_history
-
     if job.history is None:
         return None, ()
     try:

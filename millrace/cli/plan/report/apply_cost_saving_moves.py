@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from millrace.advisor.apply_changes import TriedChanges, try_changes
 from millrace.advisor.findings.model import Change
 from millrace.config import Environment
 from millrace.config.document.problems import ConfigurationError, wrong_option_error
@@ -40,8 +41,6 @@ def write_moves_into_files(environment: Environment, moves: Sequence[CostSavingM
     ConfigurationError
         A number that no move has, or a value that a program cannot change.
     """
-    from millrace.advisor.apply_changes import TriedChanges, try_changes
-
     known = {str(number): each for number, each in enumerate(moves, start=1)}
     asked = list(dict.fromkeys(each.strip() for each in numbers.split(",")))
     if not known.keys() >= set(asked):

@@ -12,11 +12,10 @@ import typer
 from rich.markup import escape
 
 from millrace.cli.plan.report.permission_diff_between_versions import synthesize_templates
-from millrace.cli.shared.account_or_sandbox_connection import connect_account
-from millrace.cli.shared.console import print_table_with_trailing_texts, word_columns
-from millrace.cli.shared.expected_failures import FAILED
+from millrace.cli.shared.console import FAILED, print_table_with_trailing_texts, word_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import Environment, load
+from millrace.lifecycle.account.deployed_environment import connect_to_account
 from millrace.lifecycle.aws_error_messages import CredentialsError
 from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
 from millrace.lifecycle.changes.refused_updates import Template
@@ -50,7 +49,7 @@ def preflight(
     """
     environment = load(env)
     try:
-        aws = connect_account(environment)
+        aws = connect_to_account(environment)
     except CredentialsError as error:
         rows: tuple[PreflightRow, ...] = (
             PreflightRow("credentials", "failed", str(error), "sign in to the environment's account"),

@@ -8,15 +8,15 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from millrace.cli.shared.account_or_sandbox_connection import connect_account
-from millrace.cli.shared.expected_failures import REFUSED
+from millrace.cli.shared.console import REFUSED, open_progress_display
 from millrace.cli.shared.options import AsJson, EnvironmentName, load_environment_with_job
 from millrace.completion import complete_job_names
 from millrace.config import Environment
 from millrace.etl.launch import typed_json
+from millrace.infra.launch.launch_settings import job_settings
 from millrace.lifecycle.account.catalog_columns import ddl_columns_by_table, table_names_in_settings
+from millrace.lifecycle.account.deployed_environment import connect_to_account
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def check(
       millrace schema check --env prod flights --json
     """
     environment = load_environment_with_job(env, job)
-    with Console(stderr=True).status("comparing"):
+    with open_progress_display("comparing", lines_in_pipe=False):
         comparison = _rehearse_start_on_tables(environment, [job] if job else list(environment.jobs))
     if as_json:
         typer.echo(json.dumps(asdict(comparison), indent=2, ensure_ascii=False))
@@ -71,12 +71,11 @@ def refused_query_lines(rehearsal: StartRehearsal) -> list[str]:
 
 def _rehearse_start_on_tables(environment: Environment, jobs: Sequence[str]) -> StartRehearsal:
     """Rehearse the start of jobs on the tables of the running sandbox, or on those that are deployed on AWS."""
-    from millrace.infra.launch.launch_settings import job_settings
     from millrace.sandbox import operate_running_sandbox, rehearse_job_table_changes
 
     sized = plan(environment)
     sandbox = operate_running_sandbox.running_sandbox_deployment(environment)
-    place = sandbox or connect_account(environment)
+    place = sandbox or connect_to_account(environment)
     settings = [
         typed_json.to_json_value(job_settings(environment, sized.jobs[job], place.names)) for job in jobs
     ]

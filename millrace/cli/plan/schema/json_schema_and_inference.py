@@ -18,9 +18,14 @@ from rich.table import Table
 from rich.text import Text
 
 from millrace.cli.plan.schema.check_against_deployed_tables import check
-from millrace.cli.shared.console import figure_columns, print_rich
-from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
-from millrace.cli.shared.options import AsJson, KafkaAddress, KinesisAddress, load_environment_with_stream
+from millrace.cli.shared.console import figure_columns, print_rich, reporting_write_errors_as_wrong_option
+from millrace.cli.shared.options import (
+    AsJson,
+    KafkaAddress,
+    KinesisAddress,
+    load_environment_with_stream,
+    refuse_options_if,
+)
 from millrace.completion import complete_environment_names
 from millrace.config import find_root
 from millrace.config.environment_json_schema import SCHEMA_FILE, schema_text
@@ -160,10 +165,13 @@ def infer(
         read_avro_schema_text_and_fields,
     )
 
-    if (stream is None) == (file is None):
-        raise typer.BadParameter("give STREAM and --env, or --file, but not both")
-    if stream is not None and env is None:
-        raise typer.BadParameter(f"--env is missing: name the environment that has stream {stream}")
+    refuse_options_if(
+        ((stream is None) == (file is None), "give STREAM and --env, or --file, but not both"),
+        (
+            stream is not None and env is None,
+            f"--env is missing: name the environment that has stream {stream}",
+        ),
+    )
     delimiter = _parse_delimiter(delimiter)
     suffixes: dict[str, Format] = {".csv": "csv", ".tsv": "csv", ".avro": "avro"}
     form = form or ("json" if file is None else suffixes.get(file.suffix, "json"))
@@ -266,10 +274,13 @@ def _routes_yaml(inferred: Mapping[str, _InferredSchemaFile], stream: str, form:
 def _refuse_existing_or_unwritable_out(out: Path | None, *, force: bool) -> None:
     if out is None:
         return
-    if out.suffix not in (".ddl", ".avsc"):
-        raise typer.BadParameter(f"--out {out}: the file must end in .ddl, or in .avsc for Avro")
-    if out.exists() and not force:
-        raise typer.BadParameter(f"--out {out} exists; overwrite it with --force")
+    refuse_options_if(
+        (
+            out.suffix not in (".ddl", ".avsc"),
+            f"--out {out}: the file must end in .ddl, or in .avsc for Avro",
+        ),
+        (out.exists() and not force, f"--out {out} exists; overwrite it with --force"),
+    )
     # Before reading records, which may take long.
     above = next(each for each in out.absolute().parents if each.exists())
     with reporting_write_errors_as_wrong_option("--out", out):
