@@ -95,8 +95,7 @@ def verify(
 
       millrace verify --env local --sandbox --yes
     """
-    if not claims:
-        require_sandbox_extra()
+    require_sandbox_extra()
     from millrace.cli.watch import run_verification
     from millrace.verify.environment_copy import VerificationSettings
 
