@@ -129,14 +129,20 @@ def rows_and_deletes_after_truncates(rows: DataFrame, orders: list[str], sink: S
         .where(older_than_any_condition(orders))
         .join(later.select("_id"), "_id", "left_anti")
     )
-    known = {ORDER: F.lit(max(orders)), DELETED: F.lit(True), "_id": F.col("_id")}
+    # Each with the order of its row: of several truncates, no single one is later than all rows.
+    known = {
+        ORDER: F.coalesce(ORDER, F.lit(min(orders))),
+        DELETED: F.lit(True),
+        "_id": F.col("_id"),
+    }
     deletes = (known.get(f.name, F.lit(None).cast(f.dataType)).alias(f.name) for f in rows.schema)
     return later.unionByName(gone.select(*deletes))
 
 
 def older_than_any_condition(orders: list[str]) -> Column:
-    """Return a condition: a row is older than one of the orders."""
-    return reduce(or_, (F.expr(f"NOT {not_older_sql(ORDER, repr(order))}") for order in orders))
+    """Return a condition: a row is older than one of the orders; one without an order is."""
+    older = reduce(or_, (F.expr(f"NOT {not_older_sql(ORDER, repr(order))}") for order in orders))
+    return F.coalesce(older, F.lit(True))
 
 
 def _truncate_condition() -> Column:

@@ -80,7 +80,9 @@ class Ledger:
                 self.done["second snapshot"] += 1
                 self.done["open in it"] += sum(bool(each[1]) for each in open_.values())
                 self._snapshot()
-            elif self.truncates and not any(each[1] for each in open_.values()) and not self.done["truncate"]:
+            elif self.truncates and self.done["truncate"] < 4:
+                for other in list(open_):
+                    self._commit(open_.pop(other))
                 self._truncate()
         for each in open_.values():
             self._commit(each)
@@ -206,7 +208,8 @@ class Ledger:
                 (f"s{self.seed}/{sequence}", f"s{self.seed}", None, sequence, key, None, at, given)
             )
             return
-        partition = 0 if number is None else number % PARTITIONS
+        # A truncate has no key.
+        partition = self.sent % PARTITIONS if number is None else number % PARTITIONS
         self.offsets[partition] += 1
         offset = self.offsets[partition]
         self.records.append(

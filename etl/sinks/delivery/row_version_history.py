@@ -6,8 +6,6 @@ on the set of records alone: not on batches, repetitions or their order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType, TimestampType
@@ -68,7 +66,7 @@ def versions_of_changes(rows: DataFrame, key: tuple[str, ...], name: str) -> Dat
     )
     last = each.groupBy("_id").agg(
         F.max_by("_row", "_place.position").alias("_row"),
-        F.concat(F.max("_place.time"), F.max("_place.lane"), F.max("_place.position")).alias(ORDER),
+        _order_of_all_copies(F.col("_place")).alias(ORDER),
     )
     return last.select("_id", "_row.*", ORDER, F.lit(None).cast("timestamp").alias(VALID_TO))
 
@@ -84,14 +82,20 @@ def delete_versions_of_every_key(truncates: DataFrame, schema: StructType) -> Da
         Columns of versions.
     """
     place = F.col("_position")
-    known: Mapping[str, Column] = {
-        "_id": F.concat(F.lit(" "), place["change"]),
-        ORDER: F.concat(place["time"], place["lane"], place["position"]),
-        IS_DELETE: F.lit(True),
-        VALID_FROM: place["at"],
-    }
-    columns = (known.get(f.name, F.lit(None).cast(f.dataType)).alias(f.name) for f in schema)
-    return truncates.select(*columns).dropDuplicates(["_id"])
+    # Of a truncate that is repeated, the latest arrival counts, as of any change.
+    each = truncates.groupBy(F.concat(F.lit(" "), place["change"]).alias("_id")).agg(
+        _order_of_all_copies(place).alias(ORDER),
+        F.lit(True).alias(IS_DELETE),
+        F.max_by(place["at"], place["position"]).alias(VALID_FROM),
+    )
+    return each.select(
+        *(f.name if f.name in each.columns else F.lit(None).cast(f.dataType).alias(f.name) for f in schema)
+    )
+
+
+def _order_of_all_copies(place: Column) -> Column:
+    """Return the order of a change in an aggregation of its records."""
+    return F.concat(*(F.max(place[name]) for name in ("time", "lane", "position")))
 
 
 def new_and_newly_ended_versions(new: DataFrame, stored: DataFrame, *, every: bool) -> DataFrame:

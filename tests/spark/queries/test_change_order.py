@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,10 @@ from millrace.etl.queries import change_order, land
 from millrace.etl.queries.derive import EnrichThenTransform, good_records
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
+from tests.spark.change_events import Event, postgres
 from tests.spark.queries import test_keyed_and_windowed_results
 from tests.spark.simulated_database_changes import DDL, Ledger
-from tests.spark.source_batches import Events, frame, lander
+from tests.spark.source_batches import EPOCH, Events, frame, lander
 
 Names = Callable[[str], Table]
 CONNECTORS = ("postgresql", "mysql", "mysql-gtid", "sqlserver", "oracle", "oracle-xstream", "dms")
@@ -75,6 +79,89 @@ def test_the_table_is_that_of_the_database(
     happened = ["insert", "update", "delete", "truncate", "restart"]
     happened += ["second snapshot", "open in it", "move"] if connector != "dms" else []
     assert all(ledger.done[each] for each in happened), ledger.done
+
+
+Record = tuple[Any, ...]
+
+
+def record(partition: int, offset: int, millisecond: int, event: Event) -> Record:
+    """A record of a topic."""
+    at = EPOCH + timedelta(milliseconds=millisecond)
+    payload = bytearray(json.dumps(event).encode())
+    name = f"t/{partition}/{offset}"
+    return (name, "t", str(partition), str(offset).zfill(20), bytearray(b"k"), [], at, payload)
+
+
+def inserted(lsn: int, commit: int | None, number: int) -> Event:
+    return postgres("c", lsn, commit, after={"id": number, "code": f"c{number}", "n": number})
+
+
+ROW, TRUNCATED = record(0, 7, 100, inserted(20, 15, 1)), partial(postgres, "t")
+FIRST = inserted(2, None, 3)
+
+
+@pytest.mark.parametrize(
+    ("history", "commits", "left"),
+    [
+        pytest.param(
+            False,
+            [
+                [ROW],
+                [record(1, 5000, 100, TRUNCATED(10, 5)), record(2, 100, 100, TRUNCATED(30, 25))],
+                [record(0, 8, 101, inserted(40, 35, 2))],
+            ],
+            {2},
+            id="two, of which the one with the later text is the earlier one of the log",
+        ),
+        pytest.param(
+            False,
+            [
+                [ROW],
+                [
+                    record(1, offset, ms, TRUNCATED(lsn, lsn - 5))
+                    for offset, ms, lsn in ((10, 99, 10), (11, 110, 30), (12, 120, 10))
+                ],
+            ],
+            set(),
+            id="the first of two once more behind the second",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            True,
+            [
+                [
+                    record(0, 1, 35, FIRST),
+                    record(1, 10, 42, TRUNCATED(5, 3)),
+                    record(0, 2, 133, FIRST),
+                    record(1, 11, 140, TRUNCATED(5, 3)),
+                ]
+            ],
+            set(),
+            id="one and the connector's first transaction, both once more",
+        ),
+    ],
+)
+def test_truncates_that_a_batch_has_several_times(
+    spark: SparkSession,
+    table: Names,
+    tmp_path: Path,
+    commits: list[list[Record]],
+    left: set[int],
+    history: bool,
+) -> None:
+    landing, out = table("landing"), table("latest")
+    decoder = decoder_of(spark, DDL, "postgresql")
+    write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=decoder)
+    tables.create_or_evolve_table(spark, landing, land.landing_table_schema(decoder.schema))
+    what = test_keyed_and_windowed_results.query(landing, out, "none") | {
+        "latest_by": ["id"],
+        "transform": None,
+    }
+    for number, commit in enumerate(commits):
+        write(frame(spark, commit), number)
+        test_keyed_and_windowed_results.played(spark, what | {"history": history}, tmp_path)
+    rows = spark.table(str(out))
+    assert {row["id"] for row in (rows.where("_valid_to IS NULL") if history else rows).collect()} == left
 
 
 def differences(
