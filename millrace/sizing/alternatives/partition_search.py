@@ -152,11 +152,14 @@ def _cheaper_partitions(
     least = {name: readings[name].fewest_with_spare(one_wave=False) for name in own}
     while True:
         sized, _ = planner.plan_or_findings(job, chosen)
-        limit = planner.streams_usd(readings, own, chosen) + _most_to_save(planner, job, sized) - CENT
+        now, saved = planner.streams_usd(readings, own, chosen), _most_to_save(planner, job, sized)
         steps = [
             each
             for each in _other_partitions(planner, job, least, chosen)
-            if planner.streams_usd(readings, own, each) < limit
+            # More partitions cost less only where brokers that are more have volumes of a smaller step, which is chance.
+            if (now if sum(each.values()) > sum(chosen.values()) else 0) - CENT
+            <= planner.streams_usd(readings, own, each)
+            < now + saved - CENT
         ]
         fewest: Mapping[str, int] = least
         if sized is not None and sized.run is not None:
