@@ -26,7 +26,7 @@ from millrace.sizing.queries.query_plan import SourcePartitions
 from millrace.sizing.queries.run_plan import billed_run_seconds, run_stage_seconds
 from millrace.sizing.shards_and_partitions import StreamWithReaders
 
-_EXECUTORS = (0.6, 0.8, 1.0, 1.15, 1.35, 1.6, 2.2, 3.0)
+_EXECUTORS = (0.75, 1.0, 1.2, 1.5, 2.0, 3.0)
 """Parts and multiples of the executors of bounded runs with which others are estimated."""
 
 Planned = tuple[JobPlan | None, list[Finding]]
@@ -132,9 +132,8 @@ class JobPlanner:
         sources = self.source_partitions(demands, partitions)
         read = [joined_source_partitions(demand, sources) for demand in demands]
         numbers = [source.read_in_waves for source in read]
-        found = math.inf
-        for part in _EXECUTORS if job.cores is None and job.max_workers is None else (1.0,):
-            cores = sized.vcpu * round(sized.executors.value * part)
+        found, parts = math.inf, _EXECUTORS if job.cores is None and job.max_workers is None else (1.0,)
+        for cores in {sized.vcpu * round(sized.executors.value * part) for part in parts}:
             spreads, fewest, problems = job_spreads_cores_and_findings(
                 self.environment, sized.name, demands, read, cores
             )

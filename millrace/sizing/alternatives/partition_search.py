@@ -216,9 +216,9 @@ def _fewest_between(
 ) -> dict[str, int]:
     """Return the fewest partitions of one stream after the other that cost no more than many."""
     for name in own:
-        ways = [{**many, name: number} for number in range(min(few[name], many[name]), many[name] + 1)]
-        most = cost(many)
-        many = ways[bisect_left(ways, True, key=lambda each: cost(each) <= most)]
+        numbers, most = range(min(few[name], many[name]), many[name] + 1), cost(many)
+        place = bisect_left(numbers, True, key=lambda number: cost({**many, name: number}) <= most)
+        many = {**many, name: numbers[place]}
     return many
 
 
