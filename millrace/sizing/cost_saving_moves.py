@@ -187,8 +187,15 @@ def _possible_changes(environment: Environment, now: Plan) -> Iterator[_Change]:
     yield from _merges_of_small_jobs(environment, now)
     if environment.partition_buffer:
         yield _Change(("partition_buffer",), None, "spare shards and partitions for a hot key")
+    # Neither DMS nor Debezium fills aggregates, nor do our sinks (a check of the file).
+    of_changes = {
+        reading.source
+        for _, _, query in environment.queries
+        for reading in query.stream_readings_by_place.values()
+        if isinstance(reading.format, ChangeFormat)
+    }
     for name, stream in environment.streams.items():
-        yield from _changes_of_stream(environment, name, stream)
+        yield from _changes_of_stream(environment, name, stream, of_changes=name in of_changes)
     for name, cluster in environment.kafka.items():
         if isinstance(cluster, MskCluster) and cluster.existing is None:
             yield from _changes_of_cluster(environment, name, cluster)
@@ -221,7 +228,9 @@ def _possible_changes(environment: Environment, now: Plan) -> Iterator[_Change]:
             yield _Change(("network", "egress"), "cheapest", lost)
 
 
-def _changes_of_stream(environment: Environment, name: str, stream: Any) -> Iterator[_Change]:
+def _changes_of_stream(
+    environment: Environment, name: str, stream: Any, *, of_changes: bool
+) -> Iterator[_Change]:
     path = ("streams", name)
     if stream.belongs_to_others:
         return
@@ -237,13 +246,7 @@ def _changes_of_stream(environment: Environment, name: str, stream: Any) -> Iter
     if stream.retention > _DAY:
         lost = f"a replay of records that are older than a day; {format_duration(stream.retention)} now"
         yield _Change((*path, "retention"), "24h", lost, _DAY)
-    # Neither DMS nor Debezium fills aggregates, nor do our sinks (a check of the file).
-    changes = any(
-        reading.source == name and isinstance(reading.format, ChangeFormat)
-        for _, _, query in environment.queries
-        for reading in query.stream_readings_by_place.values()
-    )
-    if isinstance(stream, KinesisStream) and stream.aggregate is None and not changes:
+    if isinstance(stream, KinesisStream) and stream.aggregate is None and not of_changes:
         lost = (
             "records put one by one: every producer has to fill aggregates with the Kinesis Producer Library, which wait for each other, "
             "and every other reader has to split them; two of a key in an aggregate have no order"

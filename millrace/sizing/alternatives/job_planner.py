@@ -8,9 +8,13 @@ from dataclasses import replace
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, MskCluster
-from millrace.sizing.cost import stream_cost_items
+from millrace.sizing.cost import HOURS, stream_cost_items
 from millrace.sizing.jobs.job_plan import job_plan_and_findings
-from millrace.sizing.jobs.queries_on_cores import joined_source_partitions, largest_batches_on_shared_cores
+from millrace.sizing.jobs.queries_on_cores import (
+    job_spreads_cores_and_findings,
+    joined_source_partitions,
+    largest_batches_on_shared_cores,
+)
 from millrace.sizing.jobs.shared_cores import LargestBatch
 from millrace.sizing.kafka_cluster_load import ClusterLoad, cluster_load
 from millrace.sizing.msk_clusters import cluster_plan_and_findings
@@ -19,7 +23,11 @@ from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand, demands_by_stream
 from millrace.sizing.queries.driver import demands_by_driver_cores_and_findings
 from millrace.sizing.queries.query_plan import SourcePartitions
+from millrace.sizing.queries.run_plan import billed_run_seconds, run_stage_seconds
 from millrace.sizing.shards_and_partitions import StreamWithReaders
+
+_EXECUTORS = (0.75, 1.0, 1.2, 1.5, 2.0, 3.0)
+"""Parts and multiples of the executors of bounded runs with which others are estimated."""
 
 Planned = tuple[JobPlan | None, list[Finding]]
 
@@ -115,6 +123,24 @@ class JobPlanner:
         planned = job_plan_and_findings(self.environment, job, demands, sources, self.prices, cores)
         made.append((demands, decides, planned))
         return planned
+
+    def estimated_runs_usd(self, sized: JobPlan, partitions: Mapping[str, int]) -> float:
+        """Return about the dollars a month of a job's bounded runs with other partitions, on its own workers, fewer and more of them."""
+        assert sized.run is not None
+        job = self.environment.jobs[sized.name]
+        demands = next(iter(self.by_driver[sized.name].values()))
+        sources = self.source_partitions(demands, partitions)
+        read = [joined_source_partitions(demand, sources) for demand in demands]
+        numbers = [source.read_in_waves for source in read]
+        found, parts = math.inf, _EXECUTORS if job.cores is None and job.max_workers is None else (1.0,)
+        for cores in {sized.vcpu * round(sized.executors.value * part) for part in parts}:
+            spreads, fewest, problems = job_spreads_cores_and_findings(
+                self.environment, sized.name, demands, read, cores
+            )
+            if not problems:
+                seconds = billed_run_seconds(run_stage_seconds(demands, spreads, numbers))
+                found = min(found, (math.ceil(max(cores, fewest) / sized.vcpu) + 1) * seconds)
+        return found / sized.run.every_seconds.value * HOURS * sized.worker_usd_hour
 
     def monthly_usd(
         self,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 
 from millrace.sizing.alternatives.job_planner import JobPlanner
 from millrace.sizing.alternatives.partition_candidates import (
@@ -18,14 +17,20 @@ from millrace.sizing.alternatives.partition_candidates import (
     least_workers_usd,
 )
 from millrace.sizing.cost import CENT, HOURS
-from millrace.sizing.jobs.shared_cores import divide_into_tasks_or_none
+from millrace.sizing.plan_model import JobPlan
 from millrace.sizing.shards_and_partitions import StreamWithReaders
 
-_STEPS = (1, 2, 3)
-"""Partitions more that are tried next: with a pinned limit of a batch those in between may shorten nothing."""
+_STEPS = (-1, 1, 2, 3)
+"""Partitions more that are tried; with a pinned limit of a batch, one more may shorten nothing."""
 
-_DOUBLINGS = 10
-"""How often partitions are doubled at most."""
+_PARTS = (0.25, 0.5, 0.75, *(half * 2**power for power in range(10) for half in (1.5, 2)))
+"""Shares and multiples of partitions that are tried."""
+
+_WAVES = (1, 2, 3)
+"""Waves of tasks for which partitions are tried."""
+
+_PLANNED = 8
+"""Partitions for bounded runs that are planned and priced exactly, the cheapest by an estimate."""
 
 
 def cheapest_partitions(
@@ -94,14 +99,7 @@ def _cheapest_partitions_of_job(
         # The same partitions are planned once, and judged by their fewest cores.
         shared.sort(key=lambda one: -one.cores)
         different = {tuple(one.partitions.values()): one for one in shared}
-        starts = []
-        for candidate in cheapest_candidates(planner, job, chosen, [*different.values()]):
-            fewer = {**chosen, **candidate.partitions}
-            for stream in streams:
-                fewer[stream.name] = _fewest_partitions_that_cost_less(
-                    planner, job, stream, fewer, candidate.cores
-                )
-            starts.append(fewer)
+        found = cheapest_candidates(planner, job, chosen, [*different.values()])
     else:
         costs = {
             (name, number): planner.streams_usd(readings, [name], {**chosen, name: number})
@@ -113,7 +111,7 @@ def _cheapest_partitions_of_job(
             for each in combined_candidates(own, costs)
         ]
         found = cheapest_candidates(planner, job, chosen, combined)
-        starts = [{**chosen, **candidate.partitions} for candidate in found]
+    starts = [{**chosen, **candidate.partitions} for candidate in found]
     cost = partial(planner.monthly_usd, _jobs_that_read(job, readings, own), readings, own)
     # Of those that pins refuse or that cost the same, the ones for usual workers.
     usual = [{**each, **{name: max(each[name], fitting[name]) for name in own}} for each in starts]
@@ -121,7 +119,7 @@ def _cheapest_partitions_of_job(
     # From the cheapest, and from one that pins refuse: a pin may be of those to which the search leads.
     refused = [each for each in starts if cost(each) == math.inf]
     climbed = [
-        _more_partitions_that_cost_less(planner, job, readings, own, each)
+        _cheaper_partitions(planner, job, readings, own, each)
         for each in (min(starts, key=cost), *refused[:1])
     ]
     return min(climbed, key=cost)
@@ -134,16 +132,16 @@ def _jobs_that_read(
     return [*dict.fromkeys([job, *(demand.job for name in streams for demand in readings[name].readers)])]
 
 
-def _more_partitions_that_cost_less(
+def _cheaper_partitions(
     planner: JobPlanner,
     job: str,
     readings: Mapping[str, StreamWithReaders],
     own: Collection[str],
     chosen: dict[str, int],
 ) -> dict[str, int]:
-    """Return partitions with more of some streams, as long as they save more than they cost.
+    """Return partitions of which no other numbers that are tried, of one stream or of several, cost less.
 
-    The search counts cores, and a bounded run costs its duration too, which is that of its slowest stream. Where memory takes more
+    The candidates count cores, and a bounded run costs its duration too, which is that of its slowest stream. Where memory takes more
     workers or larger ones than the cores, tasks that fetch less may do with fewer or smaller ones.
     """
     jobs = _jobs_that_read(job, readings, own)
@@ -151,68 +149,63 @@ def _more_partitions_that_cost_less(
     def cost(partitions: dict[str, int], streams: Collection[str] = own) -> float:
         return planner.monthly_usd(jobs, readings, streams, partitions)
 
-    bounded = planner.environment.jobs[job].run_every is not None
     least = {name: readings[name].fewest_with_spare(one_wave=False) for name in own}
-    reach = 0
-    while (most := _most_that_more_partitions_save(planner, job, chosen)) > CENT:
-        now = planner.streams_usd(readings, own, chosen)
-
-        def may_cost_less(partitions: dict[str, int], limit: float = now + most - CENT) -> bool:
-            return planner.streams_usd(readings, own, partitions) < limit
-
-        raised = _streams_to_raise(planner, job, own, chosen)
+    while True:
+        sized, _ = planner.plan_or_findings(job, chosen)
+        now, saved = planner.streams_usd(readings, own, chosen), _most_to_save(planner, job, sized)
         steps = [
-            {**chosen, **{name: chosen[name] + more for name in names}}
-            # Of one that goes too far, fewer that cost no more are taken.
-            for more in (*_STEPS, *([2 * max(reach, *_STEPS)] if bounded else []))
-            for names in raised
+            each
+            for each in _other_partitions(planner, job, least, chosen)
+            # More partitions cost less only where brokers that are more have volumes of a smaller step, which is chance.
+            if (now if sum(each.values()) > sum(chosen.values()) else 0) - CENT
+            <= planner.streams_usd(readings, own, each)
+            < now + saved - CENT
         ]
-        if bounded:
-            steps += _as_many_as_cores(planner, job, least, chosen)
-            # What one stream has gained may be too much for another.
-            steps += [{**chosen, name: chosen[name] - 1} for name in own if chosen[name] > least[name]]
-        else:
+        fewest: Mapping[str, int] = least
+        if sized is not None and sized.run is not None:
+            fewest = chosen
+            estimates = [
+                planner.streams_usd(readings, own, each) + planner.estimated_runs_usd(sized, each)
+                for each in steps
+            ]
+            order = sorted(range(len(steps)), key=estimates.__getitem__)
+            steps = [steps[place] for place in order[:_PLANNED]]
+        elif planner.environment.jobs[job].run_every is None:
             # One stream may have been enough for smaller workers, or a part of the step.
-            doubled = (_doubled_while(may_cost_less, chosen, names) for names in raised)
-            steps = [each for each in chain(steps, *doubled) if cost(each, ()) < cost(chosen, ()) - CENT]
-            different = {cost(each, ()): each for each in reversed(steps)}
-            steps = [_fewest_between(chosen, each, own, cost) for each in different.values()]
-        best = min(filter(may_cost_less, steps), key=cost, default=chosen)
+            smaller = [each for each in reversed(steps) if cost(each, ()) < cost(chosen, ()) - CENT]
+            different = {cost(each, ()): each for each in smaller}
+            steps += [_fewest_between(least, each, own, cost) for each in different.values()]
+        best = min(steps, key=cost, default=chosen)
         if cost(best) >= cost(chosen) - CENT:
-            break
-        before, chosen = chosen, _fewest_between(chosen, best, own, cost) if bounded else best
-        reach = max(chosen[name] - before[name] for name in own)
-    return chosen
+            return chosen
+        chosen = _fewest_between(fewest, best, own, cost)
 
 
-def _doubled_while(
-    affordable: Callable[[dict[str, int]], bool], chosen: Mapping[str, int], names: Collection[str]
-) -> Iterator[dict[str, int]]:
-    """Yield twice as many partitions of some streams, four times …, as long as they are affordable.
-
-    Tasks may have to fetch much less before they fit on a smaller worker.
-    """
-    for power in range(1, _DOUBLINGS):
-        more = {**chosen, **{name: chosen[name] << power for name in names}}
-        if not affordable(more):
-            return
-        yield more
-
-
-def _as_many_as_cores(
+def _other_partitions(
     planner: JobPlanner, job: str, least: Mapping[str, int], chosen: Mapping[str, int]
 ) -> list[dict[str, int]]:
-    """Return other partitions of some streams, as many as the cores of about as many executors: full waves of tasks save a shuffle."""
+    """Return other partitions of some streams: a few more or fewer, shares and multiples, and as many as cores.
+
+    Tasks may have to fetch much less before they fit on a smaller worker. Full waves of tasks on the cores of about as many executors
+    save a shuffle.
+    """
     sized, _ = planner.plan_or_findings(job, chosen)
-    if sized is None:
-        return []
-    numbers = [sized.vcpu * (sized.executors.value + more) for more in (-1, 0, 1)]
-    return [
-        {**chosen, **dict.fromkeys(names, number)}
-        for names in _streams_to_raise(planner, job, least, chosen)
-        for number in numbers
-        if number >= max(least[name] for name in names)
+    near = () if sized is None else (sized.executors.value + more for more in (-1, 0, 1))
+    full = [] if sized is None else [sized.vcpu * number * waves for number in near for waves in _WAVES]
+    ways = [
+        way
+        for names in _streams_to_change(planner, job, least, chosen)
+        for way in (
+            *({name: chosen[name] + more for name in names} for more in _STEPS),
+            *({name: math.ceil(chosen[name] * part) for name in names} for part in _PARTS),
+            *(dict.fromkeys(names, number) for number in full),
+        )
     ]
+    # Runs may wait for all streams that have few partitions beside one with many.
+    ways += [{name: max(chosen[name], 2**power) for name in least} for power in range(1, 10)]
+    found = [{**chosen, **{name: max(least[name], number) for name, number in way.items()}} for way in ways]
+    different = {tuple(each.values()): each for each in found}
+    return [each for each in different.values() if each != chosen]
 
 
 def _fewest_between(
@@ -223,18 +216,17 @@ def _fewest_between(
 ) -> dict[str, int]:
     """Return the fewest partitions of one stream after the other that cost no more than many."""
     for name in own:
-        ways = [{**many, name: number} for number in range(min(few[name], many[name]), many[name] + 1)]
-        most = cost(many)
-        many = ways[bisect_left(ways, True, key=lambda each: cost(each) <= most)]
+        numbers, most = range(min(few[name], many[name]), many[name] + 1), cost(many)
+        place = bisect_left(numbers, True, key=lambda number: cost({**many, name: number}) <= most)
+        many = {**many, name: numbers[place]}
     return many
 
 
-def _most_that_more_partitions_save(planner: JobPlanner, job: str, chosen: Mapping[str, int]) -> float:
+def _most_to_save(planner: JobPlanner, job: str, sized: JobPlan | None) -> float:
     """Return the most dollars a month by which a job may get cheaper: all of a bounded one, or what its workers cost beyond its cores.
 
     Infinity if pins refuse these partitions.
     """
-    sized, _ = planner.plan_or_findings(job, chosen)
     if sized is None:
         return math.inf
     if sized.run is not None:
@@ -243,7 +235,7 @@ def _most_that_more_partitions_save(planner: JobPlanner, job: str, chosen: Mappi
     return paid - least_workers_usd(planner, job, sized.cores.value)
 
 
-def _streams_to_raise(
+def _streams_to_change(
     planner: JobPlanner, job: str, own: Collection[str], chosen: Mapping[str, int]
 ) -> list[Collection[str]]:
     """Return each stream and all, as of two alike one alone shortens nothing; of many the slowest 1, 2, 4 … with those as slow."""
@@ -259,31 +251,3 @@ def _streams_to_raise(
     places = (2**size - 1 for size in range(len(slowest).bit_length()))
     limits = dict.fromkeys([*(slowest[place] for place in places), slowest[-1]])
     return [[name for name in own if seconds[name] >= limit] for limit in limits]
-
-
-def _fewest_partitions_that_cost_less(
-    planner: JobPlanner, job: str, reading: StreamWithReaders, chosen: Mapping[str, int], cores: int
-) -> int:
-    """Return the fewest partitions of a stream with which it and the job cost less, while other streams keep theirs.
-
-    The search divides the batches of all streams together, which gives some of them more than they need beside the others.
-    """
-    least, most = reading.fewest_with_spare(one_wave=False), chosen[reading.name]
-
-    def cost(number: int, jobs: Sequence[str] = (job,)) -> float:
-        return planner.monthly_usd(
-            jobs, {reading.name: reading}, [reading.name], {**chosen, reading.name: number}
-        )
-
-    if cost(least, ()) == cost(most, ()):
-        return most
-    now, _ = planner.plan_or_findings(job, chosen)
-    usd = cost(most)
-    if now is not None:
-        cores = now.executors.value * now.vcpu
-    paid, demands = planner.environment.jobs[job].cores or cores, planner.demands[job]
-    for number in range(least, most):
-        batches = planner.largest_batches(demands, {**chosen, reading.name: number})
-        if divide_into_tasks_or_none(batches, paid) is not None and cost(number) < usd - CENT:
-            return number
-    return most

@@ -1,13 +1,19 @@
 """Invariants of every plan."""
 
+import json
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.config import Environment
 from millrace.config.model import GlueJob, KinesisStream, Rate, Traffic
-from millrace.config.queries import LandQuery
-from millrace.sizing import plan, total_cost
+from millrace.config.queries import LandQuery, Query
+from millrace.sizing import cost_saving_moves, plan, total_cost
+from tests.unit.sizing.conftest import Loader
+from tests.unit.sizing.plan_relations import several
+from tests.unit.sizing.random_environments import SCHEMA
 
 MIB = 1024**2
 
@@ -89,3 +95,30 @@ def test_a_tighter_sla_never_takes_fewer_cores(
     assert tight.jobs["clicks"].cores.value >= loose.jobs["clicks"].cores.value
     tight_cost, loose_cost = (sum(i.usd for i in each.jobs["clicks"].cost) for each in (tight, loose))
     assert tight_cost >= loose_cost * (1 - 1e-9), "a tighter SLA is never a cheaper plan"
+
+
+def test_looking_for_moves_goes_through_the_queries_as_often_with_more_streams(
+    from_text: Loader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each stream went through all queries: of 1,000 streams, a million."""
+    monkeypatch.setattr(cost_saving_moves, "_TRIED", 0)
+    queries, read = Environment.queries, [0]
+
+    def counted(environment: Environment) -> Iterator[tuple[str, str, Query]]:
+        read[-1] += 1
+        found: Iterator[tuple[str, str, Query]] = queries.__get__(environment)
+        return found
+
+    for number in (2, 8):
+        names = [f"s{each}" for each in range(number)]
+        document = several(
+            {"engine": "glue"}, **{name: {"records_per_second": 10, "record_size": "1KiB"} for name in names}
+        )
+        del document["name"]
+        environment = from_text(json.dumps(document).replace("pipelines/a.ddl", SCHEMA))
+        found = plan(environment)
+        with monkeypatch.context() as patch:
+            patch.setattr(Environment, "queries", property(counted))
+            read.append(0)
+            cost_saving_moves.find_moves(environment, found, lambda *_: True)
+    assert read[-1] == read[-2] > 0

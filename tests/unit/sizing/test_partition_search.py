@@ -1,0 +1,114 @@
+"""No number of shards or partitions that somebody pins makes an environment cheaper than the plan's own."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from millrace.sizing import total_cost
+from tests.unit.sizing.plan_relations import an_easier_environment_is_no_worse, several, sized
+from tests.unit.sizing.random_environments import Document
+
+pytestmark = pytest.mark.usefixtures("without_remedies")
+
+EXPRESS = {"main": {"kind": "msk", "tier": "express"}}
+
+
+def pins_cost_no_less(document: Document, pins: list[dict[str, int]]) -> None:
+    _, free = sized(document)
+    assert free is not None
+    for numbers in pins:
+        pinned = copy.deepcopy(document)
+        for name, number in numbers.items():
+            stream = pinned["streams"][name]
+            stream["shards" if stream["kind"] == "kinesis" else "partitions"] = number
+        _, found = sized(pinned)
+        assert found is not None
+        assert total_cost(found).value >= total_cost(free).value - 0.01
+
+
+def topic(document: Document, name: str) -> None:
+    """Make a stream a topic of an Express cluster."""
+    stream = document["streams"][name]
+    del stream["mode"]
+    document["streams"][name] = {**stream, "kind": "kafka", "cluster": "main"}
+    document["kafka"] = EXPRESS
+
+
+def test_partitions_between_two_doublings_are_tried() -> None:
+    """Brokers hold 272 partitions and 408 for the same price; the search looked at twice as many, four times …, three steps long."""
+    rate = {"records_per_second_per_core": 8326, "batch_overhead": "469ms", "basis": "measured"}
+    traffic = {"records_per_second": 31480, "record_size": "4096B"}
+    document = several(
+        {"engine": "emr", "latency": "13449097ms", "rate": rate, "run_every": "10m"},
+        one={**traffic, "peak_factor": 2},
+        two={**traffic, "peak_factor": 1.5},
+    )
+    for name in ("one", "two"):
+        topic(document, name)
+    pins_cost_no_less(document, [dict.fromkeys(("one", "two"), number) for number in (136, 408)])
+
+
+def test_many_partitions_of_a_small_topic_save_the_shuffle_beside_a_large_stream() -> None:
+    """From one partition the search went no further than a few at a time, of which none saved anything: 2.5 % more."""
+    document = several(
+        {"engine": "glue", "latency": "3338795ms", "run_every": "5m"},
+        large={"records_per_second": 34642, "peak_factor": 2, "record_size": "4096B"},
+        small={"records_per_second": 4356, "record_size": "900B"},
+    )
+    topic(document, "small")
+    sink = {"kind": "iceberg", "table": "derived"}
+    document["jobs"]["job"]["queries"]["derive"] = {"kind": "derive", "source": "landed_small", "sink": sink}
+    pins_cost_no_less(document, [{"small": number} for number in (2, 8, 16)])
+
+
+def test_shards_of_small_streams_shorten_runs_that_wait_for_them() -> None:
+    """32 shards of each small stream cost a fifth less; the search took a few more at a time, of which none saved anything."""
+    rate = {"records_per_second_per_core": 583, "batch_overhead": "364ms", "basis": "measured"}
+    job = {"engine": "glue", "rate": rate, "latency": "2478314ms", "run_every": "10m"}
+    small = {
+        "two": {"records_per_second": 120, "record_size": "400B"},
+        "three": {"records_per_second": 12, "record_size": "1000B"},
+        "four": {"records_per_second": 127, "peak_factor": 5, "record_size": "100B"},
+        "five": {"records_per_second": 1, "peak_factor": 1.5, "record_size": "102400B"},
+        "six": {"records_per_second": 1553, "record_size": "1024B"},
+    }
+    document = several(
+        job | {"catch_up": {"outage": "15m", "within": "2h"}},
+        one={"records_per_second": 14387, "peak_factor": 5, "record_size": "400B"},
+        **small,
+    )
+    pins_cost_no_less(document, [{"one": 72, **dict.fromkeys(small, 32)}])
+
+
+def test_no_topic_has_partitions_so_that_its_brokers_are_more() -> None:
+    """Of more brokers the volumes were of a smaller step: 28,001 partitions, and $3,600 more with a looser SLA, which had no reason for them."""
+    rate = {"records_per_second_per_core": 17142, "batch_overhead": "3357ms", "basis": "measured"}
+    job = {
+        "engine": "glue",
+        "latency": "1817696ms",
+        "rate": rate,
+        "catch_up": {"outage": "1m", "within": "2h"},
+    }
+    document = several(
+        job,
+        quiet={"records_per_second": 1, "peak_factor": 1.5, "record_size": "4KiB"},
+        large={"records_per_second": 50_000, "peak_factor": 5, "record_size": "4KiB"},
+    )
+    document["streams"]["quiet"]["mode"] = "on-demand"
+    topic(document, "large")
+    document["kafka"] = {"main": {"kind": "msk", "tier": "standard"}}
+    queries = document["jobs"]["job"]["queries"]
+    queries["again"] = {**queries["land-quiet"], "table": "landed_again"}
+    sink = {"kind": "iceberg", "table": "derived"}
+    queries["derive"] = {"kind": "derive", "source": "landed_quiet", "sink": sink}
+    land = queries.pop("land-large")
+    del land["table"]
+    queries["direct"] = {
+        **land,
+        "kind": "direct",
+        "dead_letters": "dead",
+        "sink": {**sink, "table": "direct"},
+    }
+    an_easier_environment_is_no_worse(document, 8)
