@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, MskCluster
@@ -24,7 +25,6 @@ from millrace.sizing.queries.demand import QueryDemand, demands_by_stream
 from millrace.sizing.queries.driver import demands_by_driver_cores_and_findings
 from millrace.sizing.queries.query_plan import SourcePartitions
 from millrace.sizing.queries.run_plan import billed_run_seconds, run_stage_seconds
-from millrace.sizing.shards_and_partitions import StreamWithReaders
 
 _EXECUTORS = (0.75, 1.0, 1.2, 1.5, 2.0, 3.0)
 """Parts and multiples of the executors of bounded runs with which others are estimated."""
@@ -70,6 +70,9 @@ class JobPlanner:
         self._planned: dict[tuple[str, tuple[int, ...]], Planned] = {}
         self._readers = demands_by_stream([each for own in self.demands.values() for each in own])
         self._cluster_usd: dict[tuple[str, int], float] = {}
+        self._stream_usd: dict[tuple[str, int], float] = {}
+        self._added_up: tuple[Mapping[str, int], dict[str, int]] = ({}, {})
+        """Partitions of all streams, and the sum of those of each cluster's topics."""
         self._loads: dict[str, ClusterLoad] = {}
         self._topics: dict[str, list[str]] = {}
         for name, stream in environment.streams.items():
@@ -143,35 +146,67 @@ class JobPlanner:
         return found / sized.run.every_seconds.value * HOURS * sized.worker_usd_hour
 
     def monthly_usd(
-        self,
-        jobs: Iterable[str],
-        readings: Mapping[str, StreamWithReaders],
-        streams: Iterable[str],
-        partitions: Mapping[str, int],
+        self, jobs: Iterable[str], streams: Collection[str], partitions: Mapping[str, int]
     ) -> float:
         """Return the dollars a month of jobs, streams and their clusters, without what rounding leaves; infinity if pins do not allow it."""
         planned = [self.plan_or_findings(job, partitions)[0] for job in jobs]
         usd = sum(math.inf if sized is None else sum(line.usd for line in sized.cost) for sized in planned)
-        return round(self.streams_usd(readings, streams, partitions) + usd, 6)
+        return round(self.streams_usd(streams, partitions) + usd, 6)
 
     def streams_usd(
         self,
-        readings: Mapping[str, StreamWithReaders],
-        streams: Iterable[str],
+        streams: Collection[str],
         partitions: Mapping[str, int],
+        others: Mapping[str, int] = MappingProxyType({}),
     ) -> float:
-        """Return the dollars a month of streams, and of the clusters that have their topics; infinity if pins do not allow it."""
-        names = [*streams]
-        clusters = dict.fromkeys(self.environment.streams[name].cluster_name for name in names)
-        return sum(stream_usd(self, readings[name], partitions[name]) for name in names) + sum(
-            self._usd_of_cluster(each, partitions) for each in clusters if each is not None
-        )
+        """Return the dollars a month of streams, and of the clusters that have their topics; infinity if pins do not allow it.
 
-    def _usd_of_cluster(self, name: str, partitions: Mapping[str, int]) -> float:
-        cluster = self.environment.kafka[name]
+        Parameters
+        ----------
+        partitions
+            Of all streams. One object must keep its numbers: the topics of a large cluster are not added up for each choice.
+        others
+            Partitions of some streams in place of those.
+        """
+        usd, clusters = 0.0, dict[str, None]()
+        for name in streams:
+            # Topics are paid for with their cluster.
+            if (cluster := self.environment.streams[name].cluster_name) is not None:
+                clusters[cluster] = None
+            else:
+                usd += self._usd_of_stream(name, others.get(name, partitions[name]))
+        return usd + sum(self._usd_of_cluster(each, partitions, others) for each in clusters)
+
+    def _usd_of_stream(self, name: str, number: int) -> float:
+        if (name, number) not in self._stream_usd:
+            stream, prices, readers = self.environment.streams[name], self.prices, self._readers.get(name, ())
+            shared = sum(not demand.fan_out for demand in readers)
+            consumers = len(readers) - shared + len(stream.consumers_of_other_programs)
+            advantage = self.environment.governance.on_demand_advantage
+            figure = Figure(number, stream.parts, "")
+            lines = stream_cost_items(name, stream, figure, shared, consumers, prices, advantage=advantage)
+            usd = sum(line.usd for line in lines)
+            if stream.has_shard_metrics:
+                metrics = number * service_limits()["kinesis.shard_metrics"]
+                usd += metrics * prices.usd("cloudwatch.metric_month")
+            self._stream_usd[name, number] = usd
+        return self._stream_usd[name, number]
+
+    def _usd_of_cluster(self, name: str, partitions: Mapping[str, int], others: Mapping[str, int]) -> float:
+        cluster, topics = self.environment.kafka[name], self._topics[name]
         if not isinstance(cluster, MskCluster) or cluster.existing is not None:
             return 0.0
-        key = name, sum(map(partitions.__getitem__, self._topics[name]))
+        if self._added_up[0] is not partitions:
+            self._added_up = (partitions, {})
+        sums = self._added_up[1]
+        if name not in sums:
+            sums[name] = sum(map(partitions.__getitem__, topics))
+        more = sum(
+            number - partitions[topic]
+            for topic, number in others.items()
+            if self.environment.streams[topic].cluster_name == name
+        )
+        key = name, sums[name] + more
         if key not in self._cluster_usd:
             if name not in self._loads:
                 self._loads[name] = cluster_load(self.environment, name, partitions, self._readers)
@@ -184,17 +219,3 @@ class JobPlanner:
 def _monthly_usd_of_planned_job(planned: Planned) -> float:
     assert planned[0] is not None
     return round(sum(line.usd for line in planned[0].cost), 6)
-
-
-def stream_usd(planner: JobPlanner, reading: StreamWithReaders, number: int) -> float:
-    """Return the dollars a month of a stream with so many partitions."""
-    stream, prices = reading.stream, planner.prices
-    shared = sum(not demand.fan_out for demand in reading.readers)
-    consumers = len(reading.readers) - shared + len(stream.consumers_of_other_programs)
-    advantage = planner.environment.governance.on_demand_advantage
-    figure = Figure(number, stream.parts, "")
-    lines = stream_cost_items(reading.name, stream, figure, shared, consumers, prices, advantage=advantage)
-    usd = sum(line.usd for line in lines)
-    if stream.has_shard_metrics:
-        usd += number * service_limits()["kinesis.shard_metrics"] * prices.usd("cloudwatch.metric_month")
-    return usd

@@ -61,12 +61,11 @@ def candidates_for_shared_cores(
 
     Each stream gets what its traffic needs, or so many that no batch is shuffled.
     """
-    streams = {each.name: each for each in readings}
     best, cheapest = math.inf, dict(chosen)
     for least in _wave_partition_choices(planner, demands, readings, chosen):
         batches = planner.largest_batches(demands, {**chosen, **least})
         free = tuple(demand.lands and set(demand.streams) <= set(least) for demand in demands)
-        lowest = planner.streams_usd(streams, least, {**chosen, **least})
+        lowest = planner.streams_usd(least, chosen, least)
         most = fewest_shared_cores(batches)
         yield PartitionCandidate(most, lowest, least)
         for cores in range(fewest_shared_cores(batches, free=free), most + 1):
@@ -84,7 +83,7 @@ def candidates_for_shared_cores(
                 for demand, own, more in zip(demands, tasks, may, strict=True):
                     for name, part in demand.streams.items() if more else ():
                         number[name] = max(number[name], math.ceil(own.number * part - 1e-9))
-                usd = planner.streams_usd(streams, number, {**chosen, **number})
+                usd = planner.streams_usd(number, chosen, number)
                 if usd + workers < best - CENT:
                     best, cheapest = usd + workers, {**chosen, **number}
                 yield PartitionCandidate(cores, usd, number)

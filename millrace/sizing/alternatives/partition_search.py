@@ -102,17 +102,17 @@ def _cheapest_partitions_of_job(
         found = cheapest_candidates(planner, job, chosen, [*different.values()])
     else:
         costs = {
-            (name, number): planner.streams_usd(readings, [name], {**chosen, name: number})
+            (name, number): planner.streams_usd([name], chosen, {name: number})
             for name, numbers in own.items()
             for number in numbers.values()
         }
         combined = [
-            replace(each, usd=planner.streams_usd(readings, own, {**chosen, **each.partitions}))
+            replace(each, usd=planner.streams_usd(own, chosen, each.partitions))
             for each in combined_candidates(own, costs)
         ]
         found = cheapest_candidates(planner, job, chosen, combined)
     starts = [{**chosen, **candidate.partitions} for candidate in found]
-    cost = partial(planner.monthly_usd, _jobs_that_read(job, readings, own), readings, own)
+    cost = partial(planner.monthly_usd, _jobs_that_read(job, readings, own), own)
     # Of those that pins refuse or that cost the same, the ones for usual workers.
     usual = [{**each, **{name: max(each[name], fitting[name]) for name in own}} for each in starts]
     starts = [*usual, *(each for each in starts if each not in usual)]
@@ -147,26 +147,27 @@ def _cheaper_partitions(
     jobs = _jobs_that_read(job, readings, own)
 
     def cost(partitions: dict[str, int], streams: Collection[str] = own) -> float:
-        return planner.monthly_usd(jobs, readings, streams, partitions)
+        return planner.monthly_usd(jobs, streams, partitions)
 
     least = {name: readings[name].fewest_with_spare(one_wave=False) for name in own}
     while True:
         sized, _ = planner.plan_or_findings(job, chosen)
-        now, saved = planner.streams_usd(readings, own, chosen), _most_to_save(planner, job, sized)
-        steps = [
+        now, saved = planner.streams_usd(own, chosen), _most_to_save(planner, job, sized)
+        others = [
             each
             for each in _other_partitions(planner, job, least, chosen)
             # More partitions cost less only where brokers that are more have volumes of a smaller step, which is chance.
-            if (now if sum(each.values()) > sum(chosen.values()) else 0) - CENT
-            <= planner.streams_usd(readings, own, each)
+            if (now if sum(number - chosen[name] for name, number in each.items()) > 0 else 0) - CENT
+            <= planner.streams_usd(own, chosen, each)
             < now + saved - CENT
         ]
+        steps = [{**chosen, **each} for each in others]
         fewest: Mapping[str, int] = least
         if sized is not None and sized.run is not None:
             fewest = chosen
             estimates = [
-                planner.streams_usd(readings, own, each) + planner.estimated_runs_usd(sized, each)
-                for each in steps
+                planner.streams_usd(own, chosen, other) + planner.estimated_runs_usd(sized, step)
+                for other, step in zip(others, steps, strict=True)
             ]
             order = sorted(range(len(steps)), key=estimates.__getitem__)
             steps = [steps[place] for place in order[:_PLANNED]]
@@ -184,7 +185,7 @@ def _cheaper_partitions(
 def _other_partitions(
     planner: JobPlanner, job: str, least: Mapping[str, int], chosen: Mapping[str, int]
 ) -> list[dict[str, int]]:
-    """Return other partitions of some streams: a few more or fewer, shares and multiples, and as many as cores.
+    """Return other partitions of the streams: a few more or fewer for some, shares and multiples, and as many as cores.
 
     Tasks may have to fetch much less before they fit on a smaller worker. Full waves of tasks on the cores of about as many executors
     save a shuffle.
@@ -203,9 +204,10 @@ def _other_partitions(
     ]
     # Runs may wait for all streams that have few partitions beside one with many.
     ways += [{name: max(chosen[name], 2**power) for name in least} for power in range(1, 10)]
-    found = [{**chosen, **{name: max(least[name], number) for name, number in way.items()}} for way in ways]
+    now = {name: chosen[name] for name in least}
+    found = [{**now, **{name: max(least[name], number) for name, number in way.items()}} for way in ways]
     different = {tuple(each.values()): each for each in found}
-    return [each for each in different.values() if each != chosen]
+    return [each for each in different.values() if each != now]
 
 
 def _fewest_between(

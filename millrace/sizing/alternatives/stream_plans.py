@@ -76,7 +76,7 @@ def least_streams_usd(planner: JobPlanner, demands: list[QueryDemand]) -> float:
         else partitions_figure_and_finding(each, None)[0].value
         for name, each in readings.items()
     }
-    return planner.streams_usd(readings, readings, fewest)
+    return planner.streams_usd(readings, fewest)
 
 
 def _streams_with_readers(planner: JobPlanner, demands: list[QueryDemand]) -> dict[str, StreamWithReaders]:
@@ -145,9 +145,9 @@ def _refused_jobs_and_usd(
 ) -> tuple[int, float]:
     """Return how many jobs pins do not allow, and the dollars a month of the others with the streams that they decide on."""
     jobs = [*planner.environment.jobs]
-    able = [job for job in jobs if planner.monthly_usd([job], {}, (), partitions) < math.inf]
+    able = [job for job in jobs if planner.monthly_usd([job], (), partitions) < math.inf]
     streams = [name for job in able for name in _streams_decided_by_job(readings, job)]
-    return len(jobs) - len(able), planner.monthly_usd(able, readings, streams, partitions)
+    return len(jobs) - len(able), planner.monthly_usd(able, streams, partitions)
 
 
 def _streams_decided_by_job(readings: Mapping[str, StreamWithReaders], job: str) -> list[str]:
