@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, MskCluster
-from millrace.sizing.cost import HOURS, stream_cost_items
+from millrace.sizing.cost import SECONDS, stream_cost_items
 from millrace.sizing.jobs.job_plan import job_plan_and_findings
 from millrace.sizing.jobs.queries_on_cores import (
     job_spreads_cores_and_findings,
@@ -17,6 +17,7 @@ from millrace.sizing.jobs.queries_on_cores import (
     largest_batches_on_shared_cores,
 )
 from millrace.sizing.jobs.shared_cores import LargestBatch
+from millrace.sizing.jobs.usage_costs import files_of_batch
 from millrace.sizing.kafka_cluster_load import ClusterLoad, cluster_load
 from millrace.sizing.msk_clusters import cluster_plan_and_findings
 from millrace.sizing.plan_model import Figure, JobPlan
@@ -142,8 +143,12 @@ class JobPlanner:
             )
             if not problems:
                 seconds = billed_run_seconds(run_stage_seconds(demands, spreads, numbers))
-                found = min(found, (math.ceil(max(cores, fewest) / sized.vcpu) + 1) * seconds)
-        return found / sized.run.every_seconds.value * HOURS * sized.worker_usd_hour
+                paid = (
+                    (math.ceil(max(cores, fewest) / sized.vcpu) + 1) * seconds / 3600 * sized.worker_usd_hour
+                )
+                files = sum(map(files_of_batch, demands, spreads, read))
+                found = min(found, paid + files / 1000 * self.prices.usd("s3.thousand_puts"))
+        return found * SECONDS / sized.run.every_seconds.value
 
     def monthly_usd(
         self, jobs: Iterable[str], streams: Collection[str], partitions: Mapping[str, int]

@@ -188,7 +188,8 @@ def _other_partitions(
     """Return other partitions of the streams: a few more or fewer for some, shares and multiples, and as many as cores.
 
     Tasks may have to fetch much less before they fit on a smaller worker. Full waves of tasks on the cores of about as many executors
-    save a shuffle.
+    save a shuffle; more of them would start, fetch and write a file each for a few records ("Level of Parallelism", Spark's tuning guide:
+    2 to 3 tasks a core).
     """
     sized, _ = planner.plan_or_findings(job, chosen)
     near = () if sized is None else (sized.executors.value + more for more in (-1, 0, 1))
@@ -205,7 +206,11 @@ def _other_partitions(
     # Runs may wait for all streams that have few partitions beside one with many.
     ways += [{name: max(chosen[name], 2**power) for name in least} for power in range(1, 10)]
     now = {name: chosen[name] for name in least}
-    found = [{**now, **{name: max(least[name], number) for name, number in way.items()}} for way in ways]
+    most = max(full, default=math.inf)
+    found = [
+        {**now, **{name: max(least[name], min(number, max(most, now[name]))) for name, number in way.items()}}
+        for way in ways
+    ]
     different = {tuple(each.values()): each for each in found}
     return [each for each in different.values() if each != now]
 

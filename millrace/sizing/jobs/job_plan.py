@@ -143,7 +143,7 @@ def job_plan_and_findings(
         return None, problems
     cost = (
         *job_cost_items(name, sized, workers, prices, run),
-        *usage_cost_items(environment, job, demands, queries, spreads, prices, run),
+        *usage_cost_items(environment, job, demands, queries, spreads, read, prices, run),
     )
     plan = JobPlan(
         name=name,

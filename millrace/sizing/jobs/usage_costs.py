@@ -11,6 +11,7 @@ from millrace.sizing.costs.storage_and_unpriced_costs import gb_added_per_second
 from millrace.sizing.plan_model import CostItem, QueryPlan, RunPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.query_plan import SourcePartitions
 from millrace.sizing.queries.sizing_formulas import CoreSpread
 
 
@@ -20,6 +21,7 @@ def usage_cost_items(
     demands: Sequence[QueryDemand],
     queries: Mapping[str, QueryPlan],
     spreads: Sequence[CoreSpread],
+    sources: Sequence[SourcePartitions],
     prices: PriceTable,
     run: RunPlan | None,
 ) -> tuple[CostItem, ...]:
@@ -29,6 +31,8 @@ def usage_cost_items(
     ----------
     spreads
         Distributions of its queries over their cores.
+    sources
+        Partitions that each query reads.
     run
         Its bounded runs; None if it runs all the time.
     """
@@ -37,13 +41,13 @@ def usage_cost_items(
     landed, derived, rewritten = _stored_gb(environment, job, demands)
     # Only a run that lives renews its lease.
     puts = SECONDS / known["usage.lease_seconds"] * (1.0 if run is None else run.billed_share)
-    for demand, spread in zip(demands, spreads, strict=True):
+    for demand, spread, source in zip(demands, spreads, sources, strict=True):
         apart = _mean_seconds_between_batches(demand, queries[demand.query].trigger_seconds.value, spread)
         each = SECONDS / apart
         batches += each
-        # Each task with records writes its own file.
         records = demand.work.rate * demand.average * apart
-        puts += each * (known["usage.requests_per_batch"] + min(float(spread.cores), max(1.0, records)))
+        files = min(float(files_of_batch(demand, spread, source)), max(1.0, records))
+        puts += each * (known["usage.requests_per_batch"] + files)
     # The number of rows is an assumption only with a transform.
     guess = any(
         gb_added_per_second(environment, query, demand) > 0
@@ -100,6 +104,11 @@ def usage_cost_items(
             cost_item("S3 past states", rewritten, "s3.gb_month", prices, why, assumed=assumed or guess)
         )
     return (*stored, *lines)
+
+
+def files_of_batch(demand: QueryDemand, spread: CoreSpread, source: SourcePartitions) -> int:
+    """Return the files that a batch writes to one table: one of each task that has records."""
+    return spread.repartition or (source.partitions if demand.lands else spread.cores)
 
 
 def stored_usd(
