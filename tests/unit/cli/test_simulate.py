@@ -55,6 +55,15 @@ def test_a_trace_is_what_arrives(tmp_path: Path, suffix: str) -> None:
     assert result["queries"]["land-glue"]["arrived"] == pytest.approx(600 * 4100)  # type: ignore[index]
 
 
+@pytest.mark.parametrize("unit", [1e3, 1e6, 1e9])
+@pytest.mark.parametrize("suffix", ["csv", "CSV"])
+def test_moments_may_be_in_parts_of_a_second_since_1970(tmp_path: Path, unit: float, suffix: str) -> None:
+    file = tmp_path / f"exported.{suffix}"
+    times = [1769760000, 1769760600, 1769761200]
+    file.write_text("\n".join(["time,records_per_second", *(f"{time * int(unit)},100" for time in times)]))
+    assert simulated("--trace", str(file))["seconds"] == 1800
+
+
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
@@ -72,6 +81,20 @@ def test_a_trace_is_what_arrives(tmp_path: Path, suffix: str) -> None:
         ("t.jsonl", "{\n", ":1: {"),
         ("t.jsonl", '{"time": 0, "records_per_second": NaN}\n', "records_per_second is nan"),
         ("t.txt", "x", "ends in .txt"),
+        (
+            "t.csv",
+            "time,records_per_second\n0,5\n1769760000000,5\n",
+            ":3: time is 1769760000000 (milliseconds",
+        ),
+        ("t.csv", "time,records_per_second\n0,5\n2026-01-30T08:00:00Z,5\n", "(a moment); allowed: seconds"),
+        ("t.csv", "time,records_per_second\n20260130,5\n20260131,5\n", ":2: time is 20260130; allowed:"),
+        ("t.csv", "time,records_per_second\n0,5\n1e10,5\n", "with 231,481 days 11 h; allowed: at most"),
+        ("t.csv", "time,records_per_second\n0,1e300\n60,1\n", "allowed: a number from 0 to 100,000,000"),
+        ("t.csv", "time,records_per_second,time\n0,5,0\n1,5,1\n", ":1: time is there twice"),
+        ("t.csv", "\ntime,records_per_second\n0,5\n1,5\n", ":1: an empty line; allowed: CSV with a header"),
+        ("t.jsonl", '{"time": 0, "time": 1, "records_per_second": 1}\n', ":1: time is there twice"),
+        ("t.jsonl", "[" * 100_000, "allowed: one JSON object per line"),
+        ("t.jsonl", '{"time": 0, "records_per_second": 1%s}\n' % ("0" * 4000), "is 1000"),
         (
             "t.csv",
             "time,records_per_second,stream\n0,5,moon\n1,5,moon\n",
@@ -92,6 +115,8 @@ def test_a_trace_that_is_none(tmp_path: Path, name: str, text: str, told: str) -
     [
         (("--job", "on-glu"), "did you mean on-glue?"),
         (("--spikes", "10000,100"), "two rates in records per second, the lower one first"),
+        (("--spikes", "1,1e9"), "at most 100,000,000"),
+        (("--for", "1000000d"), "--for is 1000000d; allowed: at most"),
         (("--spikes", "many"), "such as 100,10000"),
         (("--for", "3"), "a number with its unit"),
         (("--outage", "2h"), "TIME:VALUE"),
