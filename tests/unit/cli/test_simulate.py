@@ -140,6 +140,12 @@ def test_wrong_arguments(arguments: tuple[str, ...], told: str) -> None:
     assert told in done.stderr
 
 
+def test_a_factor_of_the_traffic_is_checked_like_the_traffic() -> None:
+    done = millrace("plan", "--env", "minimal", "--traffic", "1e6")
+    assert done.returncode == 2
+    assert "--traffic is 1e+06; allowed: at most 125000, with which clicks has 100,000,000" in done.stderr
+
+
 def test_all_wrong_arguments_are_told_at_once() -> None:
     wrong = {"--for": "0s", "--every": "x", "--spikes": "9,1", "--job": "on-glu"}
     arguments = [*(word for pair in wrong.items() for word in pair), "--outage", "2h", "--outage", "3h:y"]
