@@ -231,7 +231,12 @@ def _arrivals_by_stream(
             )
         if lacking := [name for name in streams if name not in recorded and None not in recorded]:
             typer.echo(f"{trace} has no rows of {', '.join(lacking)}, so no records arrive there", err=True)
-        none = Arrivals.constant(0.0, max(each.seconds for each in recorded.values()))
+        longest = max(each.seconds for each in recorded.values())
+        for name in streams:
+            if name in recorded and recorded[name].seconds < longest:
+                ends = f"{duration_text(recorded[name].seconds)} of {duration_text(longest)}"
+                typer.echo(f"{trace} ends for {name} after {ends}", err=True)
+        none = Arrivals.constant(0.0, longest)
         return {name: recorded.get(name, recorded.get(None, none)) for name in streams}
     if spikes is not None:
         if seconds / spike_seconds > _MOST_SPIKES:
@@ -312,8 +317,8 @@ def simulation_document(plan: Plan, job: str, result: JobResult) -> dict[str, An
         ``seconds``, ``usd``, ``usd_month``, ``worker_seconds``, ``mean_executors``, ``executors`` (``times`` and
         ``count``), ``queries`` by name: ``arrived``, ``committed``, ``waiting``, ``most_waiting`` records,
         ``age`` (``p50``, ``p95``, ``p99``, ``max`` in seconds, weighted by records), ``sla``, ``within_sla`` (share of
-        the records that were committed in time, among those committed or already too late), ``kept``, and ``batches`` (``start``,
-        ``end``, ``records``, ``waiting``, ``oldest``, as lists).
+        the records that were committed in time, among those committed or already too late; None if there are none),
+        ``kept`` (None likewise), and ``batches`` (``start``, ``end``, ``records``, ``waiting``, ``oldest``, as lists).
     """
     queries = {}
     for name, query in result.queries.items():
@@ -328,7 +333,7 @@ def simulation_document(plan: Plan, job: str, result: JobResult) -> dict[str, An
             "age": age if some else None,
             "sla": sla,
             "within_sla": within,
-            "kept": within >= WITHIN,
+            "kept": None if within is None else within >= WITHIN,
             "batches": {
                 "start": query.starts.tolist(),
                 "end": query.ends.tolist(),
@@ -368,12 +373,12 @@ def _print_results(jobs: Mapping[str, Any]) -> None:
             cells = {
                 "batches": f"{len(query['batches']['end']):,}",
                 "SLA": f"{query['sla']:g} s",
-                "within": f"{query['within_sla']:.2%}",
                 "most waiting": f"{query['most_waiting']:,.0f}",
                 "waiting at the end": f"{query['waiting']:,.0f}",
+                **({} if query["kept"] is None else {"within": f"{query['within_sla']:.2%}"}),
                 **{column: f"{age:,.1f} s" for column, age in (query["age"] or {}).items()},
             }
-            red = {} if columns is None or query["kept"] else {"within": "bold red"}
+            red = {} if columns is None or query["kept"] is not False else {"within": "bold red"}
             table.add_row(each, *(Text(cells.get(column, "-"), red.get(column, "")) for column in verdicts))
         print_rich(head, table)
 

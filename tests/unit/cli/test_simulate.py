@@ -140,6 +140,44 @@ def test_wrong_arguments(arguments: tuple[str, ...], told: str) -> None:
     assert told in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("length", "outage", "state", "share"),
+    [("10s", "5s:1h", "unknown", None), ("5m", "5s:1h", "missed", 0.0)],
+)
+def test_an_sla_is_not_kept_where_no_batch_ended(
+    length: str, outage: str, state: str, share: float | None
+) -> None:
+    done = millrace("simulate", "--env", SPIKY, "--for", length, "--outage", outage, "--json")
+    document = json.loads(done.stdout)
+    assert (document["verdict"]["sla"]["state"], document["verdict"]["sla"]["share"]) == (state, share)
+    judged = document["jobs"]["on-glue"]["queries"]["land-glue"]
+    assert (judged["within_sla"], judged["kept"]) == (share, None if share is None else False)
+
+
+def test_an_sla_is_unknown_without_records(tmp_path: Path) -> None:
+    file = tmp_path / "quiet.csv"
+    file.write_text("time,records_per_second\n0,0\n3600,0\n")
+    done = millrace("simulate", "--env", SPIKY, "--trace", str(file))
+    assert "SLA    UNKNOWN: no record of land-glue arrived" in done.stdout
+
+
+def test_one_executor_is_no_job_that_runs_all_of_its_executors() -> None:
+    """In an outage its number is 0, but nothing scales, and holding all executors changes nothing."""
+    done = millrace("simulate", "--env", "minimal", "--for", "3h", "--outage", "1h:15m", "--json")
+    verdict = json.loads(done.stdout)["verdict"]
+    assert [each["kind"] for each in verdict["risks"]] == ["late", "assumed-rates"]
+    assert "--explain" in verdict["next"]["command"]
+
+
+def test_a_trace_says_how_long_each_stream_is_simulated(tmp_path: Path) -> None:
+    file = tmp_path / "uneven.csv"
+    rows = [(0, 100, "departures"), (3600, 100, "departures"), (0, 50, "flights"), (600, 50, "flights")]
+    file.write_text("\n".join(["time,records_per_second,stream", *(",".join(map(str, row)) for row in rows)]))
+    done = millrace("simulate", "--env", "dev", "--trace", str(file))
+    assert "2 h simulated of departures; 20 min simulated of flights" in done.stdout
+    assert done.stderr == f"{file} ends for flights after 20 min of 2 h\n"
+
+
 def test_a_factor_of_the_traffic_is_checked_like_the_traffic() -> None:
     done = millrace("plan", "--env", "minimal", "--traffic", "1e6")
     assert done.returncode == 2

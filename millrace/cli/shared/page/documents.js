@@ -95,7 +95,7 @@ function simulate(it) {
   return [verdict(it.verdict), Object.entries(it.jobs).map(([name, job]) => {
     const rows = Object.entries(job.queries).map(([query, { age, sla, kept, waiting }]) => [
       query, ...["p50", "p95", "p99", "max"].map(each => (age ? duration(age[each]) : "-")),
-      duration(sla), badge(kept ? "kept" : "missed"), figure(waiting),
+      duration(sla), badge(kept === null ? "unknown" : kept ? "kept" : "missed"), figure(waiting),
     ]);
     return [
       heading(`Job ${name}`),
