@@ -148,7 +148,8 @@ function advise(it) {
     verdict(it.verdict),
     note(`From ${it.application.started.slice(0, 16).replace("T", " ")} UTC on.`),
     heading("Findings"),
-    it.findings.length ? it.findings.map((each, place) => finding(each, place, runs)) : note("No change is recommended."),
+    it.findings.length ? it.findings.map((each, place) => finding(each, place, runs))
+      : runs.some(each => each.count) && note("No change is recommended."),
     it.notes.map(each => note(`Note: ${each}`)),
     it.what_if.rows.length > 0 && [heading("What if"), table(it.what_if.head, it.what_if.rows, "Predicted values with 95 % intervals")],
     it.effects.length > 0 && [heading("Effect of one change"), fold(count(it.effects.length, "curve"), [
