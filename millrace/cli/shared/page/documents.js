@@ -168,7 +168,7 @@ function compare({ ways }) {
   const rows = ways.map(each => [
     each.name, each.usd === null ? "unknown" : dollars(each.usd), each.price, each.lacks, each.beyond.join("; ")]);
   return [table(["way", "a month", "price", "does not do", "of which the file uses"], rows,
-    "This plan, then all other ways, the cheapest first", { words: true })];
+    "This plan, then all other ways that do all that the file asks for, the cheapest first, then the others", { words: true })];
 }
 
 // Everything else: texts, tables and curves, in this order.
