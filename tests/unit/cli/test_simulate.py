@@ -49,7 +49,7 @@ def test_a_trace_is_what_arrives(tmp_path: Path, suffix: str) -> None:
         lines = [
             json.dumps({"time": time, "records_per_second": rate, "stream": "events"}) for time, rate in rows
         ]
-    file.write_text("\n".join(lines) + "\n")
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8-sig")
     result = simulated("--trace", str(file))
     assert result["seconds"] == 1800
     assert result["queries"]["land-glue"]["arrived"] == pytest.approx(600 * 4100)  # type: ignore[index]
