@@ -18,7 +18,8 @@ from millrace.config.engines.versions import LINES
 _BY_COUNTING: frozenset[Kind] = frozenset(
     {
         *("silent-backlog", "at-capacity", "missing-cache", "rows-counted-twice", "needless-cache"),
-        *("retried-tasks", "small-files", "empty-batches", "growing-state", "failed-query"),
+        *("retried-tasks", "small-files", "empty-batches", "growing-state"),
+        *("failed-query", "restarted-query"),
     }
 )
 """Kinds that rest on numbers of records, reads and failures, which are valid on a disturbed machine too."""
@@ -66,7 +67,10 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
     findings += [] if idle is None else [idle]
     counted = sum(each.counted for each in history.executors)
     said = (
-        (not views, "the log has no streaming query"),
+        (
+            not any(each.batches for each in history.queries),
+            "nothing was judged: the log has no micro-batch of a streaming query",
+        ),
         (history.unread, f"{history.unread} lines could not be parsed and were skipped"),
         (
             history.ended_at,

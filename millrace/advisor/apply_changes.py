@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,12 +15,12 @@ from pydantic import TypeAdapter
 
 from millrace.advisor.findings import Advice, Change
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, EnvironmentJob
-from millrace.config import ConfigurationError, Problem, environment_names, load
+from millrace.config import ConfigurationError, Environment, Problem, environment_names, load
 from millrace.config.document.edit_yaml_text import EditError, remove_key, set_value
 from millrace.config.document.explain_validation_errors import shown_value
 from millrace.config.document.problems import Path as Key
 from millrace.config.document.problems import dotted_path
-from millrace.config.document.yaml_tree import Tree
+from millrace.config.document.yaml_tree import DocumentError, Tree, read_document
 from millrace.config.units import Size, parse_duration
 from millrace.sizing import Plan, plan, total_cost
 
@@ -149,16 +149,16 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
     if problems:
         raise ConfigurationError(problems)
     texts: dict[Path, str] = {}
-    for change in changes:
-        path = parse_dotted_key(change.key)
+    paths = [parse_dotted_key(each.key) for each in changes]
+    for change, path in zip(changes, paths, strict=True):
         target = _file_to_change(tree, path, file.resolve(), root)
         text = texts.get(target) or _read_text(target)
         try:
             removed = change.new is None
             texts[target] = remove_key(text, path) if removed else set_value(text, path, change.new)
-        except EditError as error:
-            name, old = environment.value_locations.relative_file_name(target), _shown_value(change.old)
-            raise _change_error(name, old, f"an edit by hand, as {error}", change.key) from None
+            _check_nothing_else_changed(target, text, texts[target], paths)
+        except (EditError, DocumentError) as error:
+            raise _edit_by_hand_error(environment, target, change, str(error)) from None
     found = [
         EditedFile(each, environment.value_locations.relative_file_name(each), _read_text(each), text)
         for each, text in texts.items()
@@ -168,8 +168,14 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
         after = plan(changed)
     except ConfigurationError as error:
         raise RefusedChangesError(error.problems) from None
-    assert changed.value_locations.tree is not None
-    _check_nothing_else_changed(tree, changed.value_locations.tree, changes, found)
+    for change, path in zip(changes, paths, strict=True):
+        assert changed.value_locations.tree is not None
+        value = _value_at_path(changed.value_locations.tree, path)
+        if value != change.new:  # another file or a merge key has the key, too
+            name, line = changed.value_locations.file_and_line(path)
+            reason = f"it would be {_shown_value(value)}, from {name}:{line}"
+            target = _file_to_change(tree, path, file.resolve(), root)
+            raise _edit_by_hand_error(environment, target, change, reason)
     return TriedChanges(tuple(found), plan(environment), after)
 
 
@@ -265,30 +271,24 @@ def _files_of_tree(tree: Tree | None) -> set[Path]:
     return {tree.file}.union(*below)
 
 
-def _check_nothing_else_changed(
-    before: Tree, after: Tree, changes: Sequence[Change], edited: Sequence[EditedFile]
-) -> None:
-    """Check that only the asked values changed: a value behind a YAML anchor changes others, too."""
-    values: Mapping[Key, object] = {parse_dotted_key(each.key): each.new for each in changes}
-    old, new = dict(before.leaves()), dict(after.leaves())
-    moved = {path for path in {*old, *new} if (path in old, old.get(path)) != (path in new, new.get(path))}
-    strange = [path for path in moved if not any(path[: len(key)] == key for key in values)]
-    if strange:
-        first = dotted_path(sorted(strange, key=str)[0])
-        raise _change_error(
-            edited[0].name,
-            first,
-            "a value without a YAML anchor that other keys share; change it by hand",
-            first,
-        )
-    for key, value in values.items():
-        if _value_at_path(after, key) != value and value is not None:
-            raise _change_error(
-                edited[0].name,
-                _shown_value(_value_at_path(after, key)),
-                _shown_value(value),
-                dotted_path(key),
-            )
+def _check_nothing_else_changed(file: Path, before: str, after: str, paths: Sequence[Key]) -> None:
+    """Check that an edit changed no value but those at some paths."""
+    old, new = (dict(read_document(file, text).tree.leaves()) for text in (before, after))
+    for path in [*old, *new]:
+        asked = any(path[: len(each)] == each for each in paths)
+        if not asked and (path in old, old.get(path)) != (path in new, new.get(path)):
+            raise EditError(f"{dotted_path(path)} would change with it, by a YAML anchor or a merge key")
+
+
+def _edit_by_hand_error(
+    environment: Environment, file: Path, change: Change, reason: str
+) -> ConfigurationError:
+    name = environment.value_locations.relative_file_name(file)
+    place, line = environment.value_locations.file_and_line(parse_dotted_key(change.key))
+    allowed = f"an edit by hand, as {reason}"
+    return ConfigurationError(
+        [Problem(name, line if place == name else 0, change.key, _shown_value(change.old), allowed)]
+    )
 
 
 def _read_text(file: Path) -> str:
@@ -300,5 +300,5 @@ def _shown_value(value: object) -> str:
     return "not set" if value is None else shown_value(json.loads(json.dumps(value, default=str)))
 
 
-def _change_error(file: str, value: str, allowed: str, key: str = "") -> ConfigurationError:
-    return ConfigurationError([Problem(file, 0, key, value, allowed)])
+def _change_error(file: str, value: str, allowed: str) -> ConfigurationError:
+    return ConfigurationError([Problem(file, 0, "", value, allowed)])

@@ -27,6 +27,7 @@ Kind = Literal[
     "too-few-partitions",
     "too-many-partitions",
     "failed-query",
+    "restarted-query",
 ]
 
 Value = str | int | float | bool | None

@@ -22,9 +22,11 @@ FORGOTTEN = 0.5
 def state_findings(view: QueryView) -> Iterator[Finding]:
     """Yield the findings about a query's state, and about its failure."""
     if view.query.failure is not None:
+        runs = [each.run_id for each in view.history.queries if each.id == view.query.id]
+        again = view.query.run_id != runs[-1]
         yield view.make_finding(
-            "failed-query",
-            words=f"{view.query.name} ended with an error: {view.query.failure}",
+            "restarted-query" if again else "failed-query",
+            words=f"{view.query.name} ended with an error: {view.query.failure}{'; it was started again' if again else ''}",
             evidence=tuple(Evidence("last batch that was done", each.id) for each in view.query.batches[-1:]),
             changes=view.subject.code_changes(f"query {view.query.name}", "what failed", "no such error"),
             saved=Estimate(0.0, 0.0, 0.0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -323,9 +324,12 @@ def parse_what_if_changes(text: str, queries: Sequence[str]) -> tuple[WhatIfChan
     ConfigurationError
         A key, a query or a value is not valid.
     """
-    return tuple(
-        results_or_all_problems(partial(_parse_change, each.strip(), queries) for each in text.split(","))
-    )
+    # A comma inside a number is no end of a change: 1,000 is reported as a whole.
+    parts = re.split(r",(?!\d+(?:,|$))", text)
+    changes = tuple(results_or_all_problems(partial(_parse_change, each.strip(), queries) for each in parts))
+    if len({(each.query, each.key) for each in changes}) < len(changes):
+        raise wrong_option_error("--what-if", text, "each key once; for another forecast, repeat --what-if")
+    return changes
 
 
 def _parse_change(text: str, queries: Sequence[str]) -> WhatIfChange:
@@ -379,7 +383,7 @@ def _parse_value(key: Key, text: str) -> float:
             f"the number of task slots per worker, 1 to {_LARGEST}, or one of {', '.join(glue_workers(_GLUE))}",
         ),
     }
-    count = (1 <= number <= 1e9 and number == int(number), "a whole number, 1 or more")
+    count = (1 <= number <= 1e9 and number == int(number), "a whole number without commas, 1 or more")
     is_valid, allowed = rules.get(key, count)
     if not is_valid:
         raise ValueError(allowed)

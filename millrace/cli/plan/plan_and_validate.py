@@ -38,6 +38,7 @@ from millrace.config.aws.foreign_accounts_and_hosts import describe_inherited_ac
 from millrace.config.aws.regions import aws_partition_of_region
 from millrace.config.checks.queries import advice_on_schemas
 from millrace.config.document.problems import wrong_option_error
+from millrace.config.sources.base import MOST_RECORDS_PER_SECOND
 from millrace.lifecycle.account.deployed_environment import connect_to_account
 from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
 from millrace.sizing import Plan, plan
@@ -198,10 +199,21 @@ def plan_keeps_all_slas(environment: Environment, sized: Plan) -> bool:
 
 
 def environment_with_scaled_traffic(environment: Environment, factor: float) -> Environment:
-    """Return an environment with more or less traffic on every stream."""
+    """Return an environment with more or less traffic on every stream.
+
+    Raises
+    ------
+    ConfigurationError
+        A stream would have a rate that its file may not state.
+    """
     if factor == 1:
         return environment
     rates = {name: each.traffic.records_per_second * factor for name, each in environment.streams.items()}
+    largest = max(rates, key=lambda name: rates[name])
+    if rates[largest] > MOST_RECORDS_PER_SECOND:
+        most = MOST_RECORDS_PER_SECOND / environment.streams[largest].traffic.records_per_second
+        allowed = f"at most {most:.6g}, with which {largest} has {MOST_RECORDS_PER_SECOND:,} records/s"
+        raise wrong_option_error("--traffic", f"{factor:g}", allowed)
     streams = {
         name: each.model_copy(
             update={"traffic": each.traffic.model_copy(update={"records_per_second": rates[name]})}

@@ -28,7 +28,9 @@ from millrace.cli.shared.verdict import verdict_document, verdict_panel
 from millrace.completion import complete_job_names
 from millrace.config import ConfigurationError, Environment
 from millrace.config.document.problems import Problem, results_or_all_problems, wrong_option_error
+from millrace.config.sources.base import MOST_RECORDS_PER_SECOND
 from millrace.sizing import Plan, plan
+from millrace.sizing.readable_numbers import duration_text, join_names
 from millrace.sizing.simulation import Arrivals, JobResult, Outage, simulate
 from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
 from millrace.sizing.simulation.plan_simulation_check import WITHIN
@@ -128,9 +130,25 @@ def simulate_command(
     away = [Outage(*each) for each in stops]
     sized = plan(environment)
     results: dict[str, JobResult] = {}
-    for name in environment.jobs if job is None else [job]:
-        streams = streams_of_job(environment, name)
-        arrivals = _arrivals_by_stream(environment, streams, trace, rates, spike_seconds, seconds)
+    traffic = {
+        name: _arrivals_by_stream(
+            environment, streams_of_job(environment, name), trace, rates, spike_seconds, seconds
+        )
+        for name in (environment.jobs if job is None else [job])
+    }
+    triggers = [
+        query.trigger_seconds.value for name in traffic for query in sized.jobs[name].queries.values()
+    ]
+    draws = sum(map(len, traffic.values())) if poisson else 0
+    most = _MOST_BATCHES / (sum(1 / each for each in triggers) + draws)
+    longest = max(each.seconds for arrivals in traffic.values() for each in arrivals.values())
+    if longest > most:
+        option, value = (
+            ("--for", duration) if trace is None else ("--trace", f"{trace} with {duration_text(longest)}")
+        )
+        allowed = f"at most {duration_text(most)}, because a simulation of {join_names([*traffic])} is held in memory"
+        raise wrong_option_error(option, value, allowed)
+    for name, arrivals in traffic.items():
         if poisson:
             arrivals = {
                 stream: each.poisson(seed + place)
@@ -213,7 +231,12 @@ def _arrivals_by_stream(
             )
         if lacking := [name for name in streams if name not in recorded and None not in recorded]:
             typer.echo(f"{trace} has no rows of {', '.join(lacking)}, so no records arrive there", err=True)
-        none = Arrivals.constant(0.0, max(each.seconds for each in recorded.values()))
+        longest = max(each.seconds for each in recorded.values())
+        for name in streams:
+            if name in recorded and recorded[name].seconds < longest:
+                ends = f"{duration_text(recorded[name].seconds)} of {duration_text(longest)}"
+                typer.echo(f"{trace} ends for {name} after {ends}", err=True)
+        none = Arrivals.constant(0.0, longest)
         return {name: recorded.get(name, recorded.get(None, none)) for name in streams}
     if spikes is not None:
         if seconds / spike_seconds > _MOST_SPIKES:
@@ -270,15 +293,17 @@ def _parse_spike_rates(value: str) -> tuple[float, float]:
         raise wrong_option_error(
             "--spikes", value, "two rates in records per second, such as 100,10000"
         ) from error
-    if not 0 <= low <= high < float("inf"):
-        raise wrong_option_error(
-            "--spikes", value, "two rates in records per second, the lower one first, such as 100,10000"
-        )
+    if not 0 <= low <= high <= MOST_RECORDS_PER_SECOND:
+        allowed = "two rates in records per second, the lower one first, such as 100,10000"
+        raise wrong_option_error("--spikes", value, f"{allowed}, at most {MOST_RECORDS_PER_SECOND:,}")
     return low, high
 
 
 _MOST_SPIKES = 100_000
 """Most changes of the rate in a simulation; each takes time and memory."""
+
+_MOST_BATCHES = 5_000_000
+"""Most batches in a simulation: with its ages and as JSON, a batch takes about a kilobyte of memory."""
 
 PERCENTILES = (50, 95, 99)
 
@@ -292,8 +317,8 @@ def simulation_document(plan: Plan, job: str, result: JobResult) -> dict[str, An
         ``seconds``, ``usd``, ``usd_month``, ``worker_seconds``, ``mean_executors``, ``executors`` (``times`` and
         ``count``), ``queries`` by name: ``arrived``, ``committed``, ``waiting``, ``most_waiting`` records,
         ``age`` (``p50``, ``p95``, ``p99``, ``max`` in seconds, weighted by records), ``sla``, ``within_sla`` (share of
-        the records that were committed in time, among those committed or already too late), ``kept``, and ``batches`` (``start``,
-        ``end``, ``records``, ``waiting``, ``oldest``, as lists).
+        the records that were committed in time, among those committed or already too late; None if there are none),
+        ``kept`` (None likewise), and ``batches`` (``start``, ``end``, ``records``, ``waiting``, ``oldest``, as lists).
     """
     queries = {}
     for name, query in result.queries.items():
@@ -308,7 +333,7 @@ def simulation_document(plan: Plan, job: str, result: JobResult) -> dict[str, An
             "age": age if some else None,
             "sla": sla,
             "within_sla": within,
-            "kept": within >= WITHIN,
+            "kept": None if within is None else within >= WITHIN,
             "batches": {
                 "start": query.starts.tolist(),
                 "end": query.ends.tolist(),
@@ -348,12 +373,12 @@ def _print_results(jobs: Mapping[str, Any]) -> None:
             cells = {
                 "batches": f"{len(query['batches']['end']):,}",
                 "SLA": f"{query['sla']:g} s",
-                "within": f"{query['within_sla']:.2%}",
                 "most waiting": f"{query['most_waiting']:,.0f}",
                 "waiting at the end": f"{query['waiting']:,.0f}",
+                **({} if query["kept"] is None else {"within": f"{query['within_sla']:.2%}"}),
                 **{column: f"{age:,.1f} s" for column, age in (query["age"] or {}).items()},
             }
-            red = {} if columns is None or query["kept"] else {"within": "bold red"}
+            red = {} if columns is None or query["kept"] is not False else {"within": "bold red"}
             table.add_row(each, *(Text(cells.get(column, "-"), red.get(column, "")) for column in verdicts))
         print_rich(head, table)
 

@@ -324,7 +324,7 @@ def _print_advice(advice: Advice, log: str) -> None:
         print_rich(table)
         for number, each in enumerate(advice.findings, 1):
             print_rich(*_finding_lines(number, each))
-    else:
+    elif any(each.batches for each in advice.history.queries):
         print_rich("no change is recommended")
     for note in advice.notes:
         print_rich(Text(f"note: {note}"))

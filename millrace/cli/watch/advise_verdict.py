@@ -17,7 +17,7 @@ _BACKLOGS: frozenset[Kind] = frozenset({"at-capacity", "silent-backlog"})
 """Findings with records that wait; their effect is more than nothing at its low end only where the backlog grows."""
 
 _WARNINGS: frozenset[Kind] = frozenset(
-    {"growing-state", "unstable-start", "skewed-tasks", "retried-tasks", "slow-checkpoint"}
+    {"growing-state", "unstable-start", "skewed-tasks", "retried-tasks", "slow-checkpoint", "restarted-query"}
 )
 """Findings that grow with traffic or time, or cause occasional failures; all others cost a constant time or amount of money."""
 

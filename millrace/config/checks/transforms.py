@@ -104,7 +104,7 @@ class ProjectModules:
             return None
         shown = file.relative_to(self.root).as_posix()
         try:
-            tree = ast.parse(file.read_text(encoding="utf-8"), shown)
+            tree = ast.parse(file.read_text(encoding="utf-8-sig"), shown)
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None)
             return f"{shown}{f':{line}' if line else ''}: {getattr(error, 'msg', None) or error}"

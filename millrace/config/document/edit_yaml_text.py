@@ -73,7 +73,8 @@ def remove_key(text: str, path: Path) -> str:
     if not isinstance(node, MappingNode):
         raise EditError(f"{dotted_path(path)} is not there")
     if (place := next((n for n, (key, _) in enumerate(node.value) if key.value == last), None)) is None:
-        raise EditError(f"{dotted_path(path)} is not there")
+        merged = any(key.value == "<<" for key, _ in node.value)
+        raise EditError("it comes by the merge key <<" if merged else f"{dotted_path(path)} is not there")
     key, value = node.value[place]
     begin, end = key.start_mark.index, _last_value_end(value, key)
     if not node.flow_style:
@@ -132,9 +133,13 @@ def _node_span(node: Node) -> tuple[int, int]:
 
 
 def _entry_end(key: Node, value: Node) -> int:
-    """Return the index at which an entry of a mapping ends; an empty value has its own mark at the next token."""
+    """Return the index at which an entry of a mapping ends; an empty value has its own mark at the next token.
+
+    An alias has the marks of its anchor, which is above: for its entry, the index after the colon, on the same line.
+    """
     begin, end = _node_span(value)
-    return end if begin < end else _node_span(key)[1] + 1
+    after = _node_span(key)[1] + 1
+    return end if after <= begin < end else after
 
 
 def _value_in_yaml(value: Any) -> str:
@@ -193,6 +198,8 @@ def _insert_value(text: str, node: Node, path: Path, depth: int, value: Any) -> 
 
 def _last_value_end(node: Node, key: Node | None = None) -> int:
     """Return the index at which the last value in a node ends; a block's own end mark lies after the comments that follow it."""
+    if key is not None and _node_span(node)[0] < _node_span(key)[0]:  # an alias
+        return _entry_end(key, node)
     if isinstance(node, MappingNode) and not node.flow_style:
         return _last_value_end(node.value[-1][1], node.value[-1][0])
     if isinstance(node, SequenceNode) and not node.flow_style:

@@ -90,6 +90,9 @@ class FormatConfig(Model, ABC):
         except UnicodeDecodeError as error:
             yield use.wrong_schema_finding(f"a file in UTF-8: {error.reason} at byte {error.start}")
             return
+        if text.startswith("\ufeff"):  # every job reads the file as it is
+            yield use.wrong_schema_finding("a file in UTF-8 without a byte order mark at its begin")
+            return
         yield from self.check_schema_text(use, text)
 
     def check_schema_text(self, use: FormatUse, text: str) -> Iterable[Finding]:

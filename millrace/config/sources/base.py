@@ -28,6 +28,9 @@ HOURS = 730
 SECONDS = HOURS * 3600
 GB = 10**9
 
+MOST_RECORDS_PER_SECOND = 100_000_000
+"""Highest rate of a stream that any input may state."""
+
 Basis = Literal["assumed", "measured"]
 """Basis of a figure: measured, or an assumption that every number derived from it shows."""
 
@@ -35,7 +38,7 @@ Basis = Literal["assumed", "measured"]
 class Traffic(Model):
     """Traffic of a stream."""
 
-    records_per_second: float = Field(gt=0, le=1e8, description="Average arrival rate.")
+    records_per_second: float = Field(gt=0, le=MOST_RECORDS_PER_SECOND, description="Average arrival rate.")
     peak_factor: float = Field(
         default=1.0,
         ge=1,

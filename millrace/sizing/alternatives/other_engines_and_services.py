@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from types import MappingProxyType
 
-from millrace.config.model import Environment, KinesisStream, MskCluster
+from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import LandQuery, Query
 from millrace.config.units import format_duration
 from millrace.sizing.cost import HOURS
@@ -55,8 +55,8 @@ class StreamToTableService:
     transforms: bool = False
 
 
-def _is_kinesis(environment: Environment, stream: str) -> bool:
-    return isinstance(environment.streams[stream], KinesisStream)
+def _is_in_firehose(environment: Environment, stream: str) -> bool:
+    return environment.streams[stream].in_firehose
 
 
 def _is_on_demand(environment: Environment, stream: str) -> bool:
@@ -79,7 +79,7 @@ _APPEND = "append only, no schema change, no backfill, no erasure"
 SERVICES = (
     StreamToTableService(
         "Amazon Data Firehose to Iceberg", 0.075, "$0.075 a GB in us-east-1, of the first 250 TB; a report of AWS's price page, unconfirmed",
-        _DAY, timedelta(seconds=60), _is_kinesis, "exactly once (at least once), replay, schema change, erasure",
+        _DAY, timedelta(seconds=60), _is_in_firehose, "exactly once (at least once), replay, schema change, erasure",
     ),
     StreamToTableService(
         "Kinesis streaming tables", None, "no page read", _DAY, timedelta(minutes=15), _is_on_demand, _APPEND,
@@ -124,7 +124,9 @@ class Alternative:
 def alternatives(
     environment: Environment, now: Plan, engines: Mapping[str, float | str]
 ) -> list[Alternative]:
-    """Return this plan, then all other ways: the cheapest first, then those whose dollars are not known.
+    """Return this plan, then all other ways.
+
+    First those that do all that the file asks for, the cheapest first, then the others, then those whose dollars are not known.
 
     Parameters
     ----------
@@ -137,7 +139,7 @@ def alternatives(
         for name, usd in engines.items()
     ]
     found += service_alternatives(environment, now)
-    found.sort(key=lambda each: (each.usd is None, each.usd or 0, each.name))
+    found.sort(key=lambda each: (each.usd is None, bool(each.beyond), each.usd or 0, each.name))
     usd = sum(line.usd for lines in now.cost_items_by_key.values() for line in lines)
     return [Alternative("this plan", usd, table), *found]
 
@@ -152,27 +154,24 @@ def service_alternatives(environment: Environment, now: Plan) -> list[Alternativ
         for line in lines
         if key.startswith(("streams.", "clusters.")) or line.name.startswith("S3 storage")
     )
-    return [
-        Alternative(
-            each.name,
-            None if each.usd_gb is None else beside + each.usd_gb * gigabytes,
-            f"{each.price}; {each.read.isoformat()}",
-            ", ".join((each.lacks, *(() if each.transforms else _NEVER.values()))),
-            tuple(_unsupported_features(environment, each, read)),
-        )
-        for each in SERVICES
-    ]
+    found = []
+    for each in SERVICES:
+        usd = None if each.usd_gb is None else beside + each.usd_gb * gigabytes
+        price = f"{each.price}; {each.read.isoformat()}"
+        beyond = [*_unsupported_features(environment, each)]
+        if unread := sorted(name for name in read if not each.reads(environment, name)):
+            beyond.append(f"it cannot read {', '.join(unread)}")
+            usd, price = None, f"no plan: {beyond[-1]}"
+        lacks = ", ".join((each.lacks, *(() if each.transforms else _NEVER.values())))
+        found.append(Alternative(each.name, usd, price, lacks, tuple(beyond)))
+    return found
 
 
-def _unsupported_features(
-    environment: Environment, service: StreamToTableService, read: set[str]
-) -> Iterator[str]:
-    """Yield what the file uses and a service does not do."""
+def _unsupported_features(environment: Environment, service: StreamToTableService) -> Iterator[str]:
+    """Yield what the file uses and a service does not do, beside the streams that it cannot read."""
     fastest = min(job.latency for job in environment.jobs.values())
     if fastest < service.freshness:
         yield f"an SLA of {format_duration(fastest)}: it takes {format_duration(service.freshness)}"
-    if foreign := sorted(name for name in read if not service.reads(environment, name)):
-        yield f"it cannot read {', '.join(foreign)}"
     if service.transforms:
         return
     used = {each for _, _, query in environment.queries for each in _used_features(query)}

@@ -184,4 +184,5 @@ def _queries_with_share_in_time(job: JobPlan, played: JobResult) -> Iterator[tup
     for name, query in job.queries.items():
         result = played.queries[name]
         share = result.share_in_time(query.latency_seconds.value, played.seconds)
+        share = 1.0 if share is None else share
         yield name, share, share >= WITHIN and not backlog_growth_per_second(result, played.seconds)

@@ -130,11 +130,12 @@ def simulated_queries_of_job(environment: Environment, plan: Plan, job: JobPlan)
     for name, query in job.queries.items():
         result, again = at_peak.queries[name], query.catch_up_seconds
         sla, settled = query.latency_seconds.value, seconds / 2
+        within = result.share_in_time(sla, seconds, since=settled)
         yield SimulatedQuery(
             job=job.name,
             query=name,
             sla=sla,
-            within=result.share_in_time(sla, seconds, since=settled),
+            within=1.0 if within is None else within,
             oldest=result.ages_since(settled).oldest,
             growth=backlog_growth_per_second(result, seconds, spread),
             outage=outage_to_plan_for(environment.jobs[job.name]),

@@ -164,7 +164,7 @@ class QueryResult:
         late = self.committed_at >= begin
         return Ages(self.ages.low[late], self.ages.high[late], self.ages.records[late])
 
-    def share_in_time(self, sla: float, end: float, *, since: float = 0.0) -> float:
+    def share_in_time(self, sla: float, end: float, *, since: float = 0.0) -> float | None:
         """Return the share of records that were committed in time, among those that were committed or are already too late.
 
         Waiting records have no age. If only committed records counted, a job that commits nothing would meet the SLA best.
@@ -180,14 +180,14 @@ class QueryResult:
 
         Returns
         -------
-        float
-            1 if no record was due.
+        float or None
+            None if no record was committed or too late.
         """
         ages = self.ages_since(since)
         committed = float(ages.records.sum())
         judged = committed + max(0.0, self.arrivals.arrived_before(end - sla) - self.committed)
         if not judged:
-            return 1.0
+            return None
         return (ages.share_within(sla) if committed else 0.0) * committed / judged
 
     def waiting_at(self, times: Floats) -> Floats:

@@ -43,6 +43,34 @@ def test_it_says_what_was_read_and_what_was_not_judged():
     assert "note: land-flights has 6 settled batches" in text
 
 
+def test_a_log_without_batches_is_not_judged(tmp_path):
+    log = tmp_path / "app-1"
+    streaming = "org.apache.spark.sql.streaming.StreamingQueryListener$"
+    events = (
+        {"Event": "SparkListenerLogStart", "Spark Version": "3.5.7"},
+        {
+            "Event": "SparkListenerApplicationStart",
+            "App ID": "app-1",
+            "App Name": "a",
+            "Timestamp": 1_800_000_000_000,
+        },
+        {
+            "Event": f"{streaming}QueryStartedEvent",
+            "id": "i",
+            "runId": "r",
+            "name": "land",
+            "timestamp": "2027-01-15T08:00:00.000Z",
+        },
+        {"Event": "SparkListenerApplicationEnd", "Timestamp": 1_800_000_060_000},
+    )
+    log.write_text("".join(f"{json.dumps(each)}\n" for each in events))
+    text = run(str(log))
+    assert "no change is recommended" not in text
+    told = "nothing was judged: the log has no micro-batch"
+    assert f"note: {told}" in text
+    assert any(each.startswith(told) for each in json.loads(run(str(log), "--json"))["notes"])
+
+
 def test_json_has_all_of_it():
     found = json.loads(run(REAL, "--json"))
     assert found["application"]["spark"] == "3.5.7"

@@ -148,9 +148,95 @@ def test_a_value_that_others_share_by_an_anchor_is_left_to_people(project):
         text.replace(rate, rate.replace("rate: ", "rate: &speed ")).replace(other, "rate: *speed")
     )
     before = texts(project)
-    with pytest.raises(ConfigurationError, match=r"without a YAML anchor that other keys share"):
+    line = next(n for n, each in enumerate(prod.read_text().splitlines(), start=1) if "&speed" in each)
+    with pytest.raises(ConfigurationError) as refused:
         try_changes(prod, [change("jobs.flights.rate.batch_overhead", "2s", "4s")], project)
+    assert str(refused.value) == (
+        f"environments/prod.yaml:{line}: jobs.flights.rate.batch_overhead is 2s; allowed: an edit by hand, as "
+        "jobs.bookings.rate.batch_overhead would change with it, by a YAML anchor or a merge key"
+    )
     assert texts(project) == before
+
+
+MERGED = """\
+project: hello
+account: "111122223333"
+streams:
+  clicks: {kind: kinesis, traffic: {records_per_second: 800, record_size: 500B}}
+jobs:
+  first: &first
+    engine: glue
+    cores: 16
+    rate: {records_per_second_per_core: 4000}
+    queries: {land: {kind: land, source: clicks, table: t, schema: pipelines/clicks/schemas/click.ddl}}
+  second:
+    <<: *first
+    cores: 12
+    queries: {land-2: {kind: land, source: clicks, table: t2, schema: pipelines/clicks/schemas/click.ddl}}
+  third:
+    <<: *first
+    queries: {land-3: {kind: land, source: clicks, table: t3, schema: pipelines/clicks/schemas/click.ddl}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "old", "new", "told"),
+    [
+        ("jobs.first.run", None, "bounded", ":6: jobs.first.run is not set; {}jobs.second.run would change"),
+        ("jobs.first.cores", 16, None, ":8: jobs.first.cores is 16; {}jobs.third.cores would change"),
+        ("jobs.second.cores", 12, None, ":13: jobs.second.cores is 12; {}it would be 16, from environments/"),
+        ("jobs.third.cores", 16, None, ":8: jobs.third.cores is 16; {}it comes by the merge key <<"),
+        (
+            "jobs.third.rate.basis",
+            None,
+            "measured",
+            ":9: jobs.third.rate.basis is not set; {}jobs.third.rate.records_per_second_per_core would change",
+        ),
+    ],
+)
+def test_a_key_that_a_merge_key_shares_is_named_with_its_line(project, key, old, new, told):
+    file = project / "environments" / "merged.yaml"
+    file.write_text(MERGED)
+    with pytest.raises(ConfigurationError) as refused:
+        try_changes(file, [change(key, old, new)], project)
+    assert f"environments/merged.yaml{told.format('allowed: an edit by hand, as ')}" in str(refused.value)
+
+
+def test_a_key_beside_a_merge_key_is_changed(project):
+    file = project / "environments" / "merged.yaml"
+    file.write_text(MERGED)
+    changes = [change("jobs.second.cores", 12, 8), change("jobs.third.cores", 16, 8)]
+    expected = MERGED.replace("cores: 12", "cores: 8") + "    cores: 8\n"
+    assert try_changes(file, changes, project).files[0].after == expected
+
+
+def test_a_key_after_an_alias_is_added_and_an_alias_removed(project):
+    file = project / "environments" / "merged.yaml"
+    rate = "    rate: {records_per_second_per_core: 4000}\n"
+    text = (
+        MERGED.replace(rate, rate.replace("rate: ", "rate: &rate ")) + "    rate: *rate\n    version: '6.0'\n"
+    )
+    file.write_text(text.replace("    <<: *first\n    q", "    engine: glue\n    q"))
+    before = file.read_text()
+    found = try_changes(file, [change("jobs.third.latency", None, "5m")], project)
+    assert found.files[0].after == before + "    latency: 5m\n"
+    file.write_text(before.replace("    version: '6.0'\n", ""))
+    before = file.read_text()
+    found = try_changes(file, [change("jobs.third.latency", None, "5m")], project)
+    assert found.files[0].after == before + "    latency: 5m\n"
+    value = {"records_per_second_per_core": 4000}
+    found = try_changes(file, [change("jobs.third.rate", value, None)], project)
+    assert found.files[0].after == before.replace("    rate: *rate\n", "")
+
+
+def test_a_pin_under_which_the_base_has_another_is_not_taken_away(project):
+    base, prod = project / "environments" / "base.yaml", project / "environments" / "prod.yaml"
+    assert "availability_zones: 3" in base.read_text()
+    prod.write_text(prod.read_text() + "network: {availability_zones: 2}\n")
+    with pytest.raises(
+        ConfigurationError, match=r"an edit by hand, as it would be 3, from environments/base.yaml:\d+"
+    ):
+        try_changes(prod, [change("network.availability_zones", 2, None)], project)
 
 
 def test_a_file_that_somebody_changed_meanwhile_is_not_overwritten(project):

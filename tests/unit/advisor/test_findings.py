@@ -361,6 +361,22 @@ def test_a_query_that_failed():
     assert "topic is gone" in advice.findings[0].words
 
 
+def test_a_query_that_was_started_again_has_not_failed():
+    made = history(count=48)
+    [query] = made.queries
+    first = replace(query, run_id="first", failure="a broker went away", batches=query.batches[:24])
+    again = replace(query, started=query.batches[24].begun, batches=query.batches[24:])
+    advice = advise(replace(made, queries=(first, again)))
+    assert kinds(advice) == ["restarted-query"]
+    assert "ended with an error: a broker went away; it was started again" in advice.findings[0].words
+    assert severity_of_finding(advice.findings[0]) == "warning"
+    advice = advise(replace(made, queries=(first, replace(again, failure="the topic is gone"))))
+    assert sorted(kinds(advice)) == ["failed-query", "restarted-query"]
+    assert {severity_of_finding(each) for each in advice.findings if each.kind == "failed-query"} == {
+        "breach"
+    }
+
+
 def contended(number: int, begun: float) -> Batch:
     slow = 2.0 if number >= 12 else 1.0
     cpu = [0.36, 0.36]

@@ -164,6 +164,10 @@ def test_queries_with_too_few_batches_are_left_out_and_noted():
         ("cores=0", "a whole number"),
         ("cores=2.5", "a whole number"),
         ("limit=many", "a whole number"),
+        ("limit=1,000", "--what-if is limit=1,000; allowed: a whole number without commas, 1 or more"),
+        ("traffic=1,5,cores=4", "--what-if is traffic=1,5; allowed: a factor"),
+        ("cores=4,cores=8", "--what-if is cores=4,cores=8; allowed: each key once"),
+        ("land.limit=4,cores=8,land.limit=4", "allowed: each key once"),
         ("trigger=10", "its unit"),
         ("traffic=-1", "a factor of the logged traffic, more than 0"),
         ("cache=off", "cache=on"),
@@ -180,3 +184,6 @@ def test_what_cannot_be_asked_is_told(text, told):
 def test_what_is_asked_is_written_as_it_is_read():
     for text in ("cores=4", "land.limit=5000", "trigger=2.5s", "traffic=1.5", "cache=on", "land.trigger=10s"):
         assert str(parse_what_if_changes(text, ["land"])[0]) == text
+    assert list(map(str, parse_what_if_changes("limit=4, 1.limit=5,cores=2", ["land", "1"]))) == [
+        *("limit=4", "1.limit=5", "cores=2"),
+    ]

@@ -49,10 +49,19 @@ def test_a_trace_is_what_arrives(tmp_path: Path, suffix: str) -> None:
         lines = [
             json.dumps({"time": time, "records_per_second": rate, "stream": "events"}) for time, rate in rows
         ]
-    file.write_text("\n".join(lines) + "\n")
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8-sig")
     result = simulated("--trace", str(file))
     assert result["seconds"] == 1800
     assert result["queries"]["land-glue"]["arrived"] == pytest.approx(600 * 4100)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("unit", [1e3, 1e6, 1e9])
+@pytest.mark.parametrize("suffix", ["csv", "CSV"])
+def test_moments_may_be_in_parts_of_a_second_since_1970(tmp_path: Path, unit: float, suffix: str) -> None:
+    file = tmp_path / f"exported.{suffix}"
+    times = [1769760000, 1769760600, 1769761200]
+    file.write_text("\n".join(["time,records_per_second", *(f"{time * int(unit)},100" for time in times)]))
+    assert simulated("--trace", str(file))["seconds"] == 1800
 
 
 @pytest.mark.parametrize(
@@ -74,6 +83,20 @@ def test_a_trace_is_what_arrives(tmp_path: Path, suffix: str) -> None:
         ("t.txt", "x", "ends in .txt"),
         (
             "t.csv",
+            "time,records_per_second\n0,5\n1769760000000,5\n",
+            ":3: time is 1769760000000 (milliseconds",
+        ),
+        ("t.csv", "time,records_per_second\n0,5\n2026-01-30T08:00:00Z,5\n", "(a moment); allowed: seconds"),
+        ("t.csv", "time,records_per_second\n20260130,5\n20260131,5\n", ":2: time is 20260130; allowed:"),
+        ("t.csv", "time,records_per_second\n0,5\n1e10,5\n", "with 231,481 days 11 h; allowed: at most"),
+        ("t.csv", "time,records_per_second\n0,1e300\n60,1\n", "allowed: a number from 0 to 100,000,000"),
+        ("t.csv", "time,records_per_second,time\n0,5,0\n1,5,1\n", ":1: time is there twice"),
+        ("t.csv", "\ntime,records_per_second\n0,5\n1,5\n", ":1: an empty line; allowed: CSV with a header"),
+        ("t.jsonl", '{"time": 0, "time": 1, "records_per_second": 1}\n', ":1: time is there twice"),
+        ("t.jsonl", "[" * 100_000, "allowed: one JSON object per line"),
+        ("t.jsonl", '{"time": 0, "records_per_second": 1%s}\n' % ("0" * 4000), "is 1000"),
+        (
+            "t.csv",
             "time,records_per_second,stream\n0,5,moon\n1,5,moon\n",
             "stream is moon; allowed: one of events",
         ),
@@ -92,6 +115,8 @@ def test_a_trace_that_is_none(tmp_path: Path, name: str, text: str, told: str) -
     [
         (("--job", "on-glu"), "did you mean on-glue?"),
         (("--spikes", "10000,100"), "two rates in records per second, the lower one first"),
+        (("--spikes", "1,1e9"), "at most 100,000,000"),
+        (("--for", "1000000d"), "--for is 1000000d; allowed: at most"),
         (("--spikes", "many"), "such as 100,10000"),
         (("--for", "3"), "a number with its unit"),
         (("--outage", "2h"), "TIME:VALUE"),
@@ -113,6 +138,50 @@ def test_wrong_arguments(arguments: tuple[str, ...], told: str) -> None:
     done = millrace("simulate", "--env", SPIKY, *arguments)
     assert done.returncode == 2
     assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("length", "outage", "state", "share"),
+    [("10s", "5s:1h", "unknown", None), ("5m", "5s:1h", "missed", 0.0)],
+)
+def test_an_sla_is_not_kept_where_no_batch_ended(
+    length: str, outage: str, state: str, share: float | None
+) -> None:
+    done = millrace("simulate", "--env", SPIKY, "--for", length, "--outage", outage, "--json")
+    document = json.loads(done.stdout)
+    assert (document["verdict"]["sla"]["state"], document["verdict"]["sla"]["share"]) == (state, share)
+    judged = document["jobs"]["on-glue"]["queries"]["land-glue"]
+    assert (judged["within_sla"], judged["kept"]) == (share, None if share is None else False)
+
+
+def test_an_sla_is_unknown_without_records(tmp_path: Path) -> None:
+    file = tmp_path / "quiet.csv"
+    file.write_text("time,records_per_second\n0,0\n3600,0\n")
+    done = millrace("simulate", "--env", SPIKY, "--trace", str(file))
+    assert "SLA    UNKNOWN: no record of land-glue arrived" in done.stdout
+
+
+def test_one_executor_is_no_job_that_runs_all_of_its_executors() -> None:
+    """In an outage its number is 0, but nothing scales, and holding all executors changes nothing."""
+    done = millrace("simulate", "--env", "minimal", "--for", "3h", "--outage", "1h:15m", "--json")
+    verdict = json.loads(done.stdout)["verdict"]
+    assert [each["kind"] for each in verdict["risks"]] == ["late", "assumed-rates"]
+    assert "--explain" in verdict["next"]["command"]
+
+
+def test_a_trace_says_how_long_each_stream_is_simulated(tmp_path: Path) -> None:
+    file = tmp_path / "uneven.csv"
+    rows = [(0, 100, "departures"), (3600, 100, "departures"), (0, 50, "flights"), (600, 50, "flights")]
+    file.write_text("\n".join(["time,records_per_second,stream", *(",".join(map(str, row)) for row in rows)]))
+    done = millrace("simulate", "--env", "dev", "--trace", str(file))
+    assert "2 h simulated of departures; 20 min simulated of flights" in done.stdout
+    assert done.stderr == f"{file} ends for flights after 20 min of 2 h\n"
+
+
+def test_a_factor_of_the_traffic_is_checked_like_the_traffic() -> None:
+    done = millrace("plan", "--env", "minimal", "--traffic", "1e6")
+    assert done.returncode == 2
+    assert "--traffic is 1e+06; allowed: at most 125000, with which clicks has 100,000,000" in done.stderr
 
 
 def test_all_wrong_arguments_are_told_at_once() -> None:

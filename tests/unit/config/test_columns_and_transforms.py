@@ -71,6 +71,7 @@ def one(project: Path, *changes: tuple[str, str]) -> Problem:
         ("page ARRAY<STRING", "the schema ends too early: > is expected"),
         ("page", "the schema ends too early"),
         ("", "without fields"),
+        ("\ufeffpage STRING", "a file in UTF-8 without a byte order mark"),
         ("page STRING, _id STRING", "names that begin with _ are reserved: _id"),
         ("page STRING, Page INT", "names that clash: Page, page"),
         ("page STRING, tags ARRAY<STRUCT<t: STRING NOT NULL>>", "NOT NULL inside an array or map cannot be kept: tags"),

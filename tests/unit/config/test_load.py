@@ -90,6 +90,13 @@ def test_unreadable_yaml_is_one_problem(project: Path, text: str | bytes, line: 
     assert value in problem.value
 
 
+def test_a_byte_order_mark_is_read_over(project: Path) -> None:
+    (project / "environments" / "shop.yaml").write_text(GOOD, encoding="utf-8-sig")
+    transforms = project / "pipelines" / "shop" / "transforms.py"
+    transforms.write_text(transforms.read_text(), encoding="utf-8-sig")
+    assert load("shop", root=project).project == "shop"
+
+
 def test_aliases_that_explode_are_refused(project: Path) -> None:
     bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9)

@@ -314,6 +314,21 @@ def test_dollars_that_nobody_knows_take_no_part_in_the_ranking(from_text: Loader
     assert firehose.usd == pytest.approx(sum(c.usd for c in kept) + 0.075 * 100 * 100 * 730 * 3600 / 1e9)
 
 
+def test_a_service_that_cannot_read_a_stream_has_no_dollars(from_text: Loader) -> None:
+    environment = from_text(KAFKA.format(cluster="tier: standard", retention="1d", rate=100))
+    (firehose,) = [
+        each for each in alternatives(environment, plan(environment), {}) if "Firehose" in each.name
+    ]
+    assert (firehose.usd, firehose.price) == (None, "no plan: it cannot read clicks")
+    assert "it cannot read clicks" in firehose.beyond
+
+
+def test_what_does_less_than_the_file_asks_for_is_ranked_last(from_text: Loader) -> None:
+    environment = from_text(text(rate="100", sla="10s"))
+    names = [each.name for each in alternatives(environment, plan(environment), {"Glue 6.0": 1e6})]
+    assert names[:3] == ["this plan", "Glue 6.0", "Amazon Data Firehose to Iceberg"]
+
+
 RATES = st.floats(1, 50_000)
 
 

@@ -18,6 +18,7 @@ from millrace.cli.shared.verdict import (
 from millrace.config import Environment
 from millrace.sizing import Plan
 from millrace.sizing.cost import HOURS
+from millrace.sizing.plan_model import JobPlan
 from millrace.sizing.readable_numbers import dollars, duration_text, format_number, join_names, percent
 from millrace.sizing.simulation import JobResult
 from millrace.sizing.simulation.plan_simulation_check import WITHIN
@@ -53,27 +54,35 @@ def simulation_verdict(
         Whether all executors ran all the time.
     """
     usd = sum(monthly_usd(result) for result in results.values())
+    scaling = [name for name in results if not fixed and _job_scales(plan.jobs[name])]
     risks = risks_largest_first(
         (
             *_late_query_risks(plan, results),
             *_waiting_record_risks(plan, results),
-            *_all_executors_busy_risks(plan, results),
+            *_all_executors_busy_risks(plan, results, scaling),
             *_assumed_rate_risks(plan, results),
         )
     )
     sla = _sla_state_of_simulation(plan, results)
+    played = {
+        duration_text(seconds): [name for name, result in results.items() if result.seconds == seconds]
+        for seconds in sorted({result.seconds for result in results.values()}, reverse=True)
+    }
     assumed = any(plan.jobs[name].max_workers.assumed for name in results)
     named = f"--env {shlex.quote(env)}"
     command, why = f"millrace plan {named}", "shows what these jobs cost with all that is around them"
-    if sla.state != "kept":
+    if sla.state == "unknown":
+        command, why = f"millrace simulate {named}", "plays a day at the peak rate"
+    if sla.state == "missed":
         job = next(each.split(".")[1] for risk in risks for each in risk.concerns)
         command = f"millrace plan {named} --explain jobs.{job}.cores"
         why = "shows what its cores rest on"
-        if not fixed:
+        late = {each.split(".")[1] for risk in risks if risk.severity == "breach" for each in risk.concerns}
+        if late.intersection(scaling):
             command, why = f"{repeat_command} --fixed", "plays the same with all executors held"
-    seconds = max(result.seconds for result in results.values())
+    subject = "; ".join(f"{duration} simulated of {join_names(names)}" for duration, names in played.items())
     return Verdict(
-        subject=f"{environment.project}-{environment.name}  {duration_text(seconds)} simulated of {join_names(list(results))}",
+        subject=f"{environment.project}-{environment.name}  {subject}",
         cost=f"{dollars(usd, assumed=assumed)} a month",
         cost_words="for workers, if a month were like this",
         usd_month=usd,
@@ -85,6 +94,12 @@ def simulation_verdict(
     )
 
 
+def _job_scales(job: JobPlan) -> bool:
+    """Return whether the number of a job's executors varies with its traffic."""
+    held = job.scaling.fixed or job.run is not None
+    return not held and job.scaling.min_executors.value < job.executors.value
+
+
 def monthly_usd(result: JobResult) -> float:
     """Return the USD of a month that is like the simulated time."""
     return result.usd / max(result.seconds, LEAST_BILLED) * MONTH
@@ -92,7 +107,7 @@ def monthly_usd(result: JobResult) -> float:
 
 def _query_results_with_sla_share_and_age(
     plan: Plan, results: Mapping[str, JobResult]
-) -> Iterator[tuple[str, QueryResult, float, float, float]]:
+) -> Iterator[tuple[str, QueryResult, float, float | None, float]]:
     """Yield each query with its job, SLA, share in time, and age of the oldest waiting record at the end.
 
     Waiting records that are older than the SLA count as late.
@@ -117,9 +132,14 @@ def age_of_oldest_waiting_record(query: QueryResult, end: float) -> float:
 
 
 def _sla_state_of_simulation(plan: Plan, results: Mapping[str, JobResult]) -> SlaState:
-    _, query, sla, share, _ = min(
-        _query_results_with_sla_share_and_age(plan, results), key=lambda each: each[3]
-    )
+    def order(judged: tuple[str, QueryResult, float, float | None, float]) -> float:
+        _, query, _, share, _ = judged
+        return share if share is not None else WITHIN if query.arrived else float("inf")
+
+    _, query, sla, share, _ = min(_query_results_with_sla_share_and_age(plan, results), key=order)
+    if share is None:
+        happened = f"was committed, and none waited for {duration_text(sla)}" if query.arrived else "arrived"
+        return SlaState("unknown", f"no record of {query.name} {happened}")
     words = f"{percent(share)} of {query.name}'s records within {duration_text(sla)}"
     if len(query.ends):
         words += f", the oldest {duration_text(query.ages.oldest)}"
@@ -130,7 +150,7 @@ def _late_query_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[
     late = [
         (share, job, query, sla)
         for job, query, sla, share, _ in _query_results_with_sla_share_and_age(plan, results)
-        if share < WITHIN
+        if share is not None and share < WITHIN
     ]
     if late:
         _, _, query, sla = min(late, key=lambda each: each[0])
@@ -182,14 +202,16 @@ def _waiting_record_risks(plan: Plan, results: Mapping[str, JobResult]) -> Itera
         )
 
 
-def _all_executors_busy_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
-    """Yield a risk for jobs that run all their executors for much of the time, if their number varies."""
+def _all_executors_busy_risks(
+    plan: Plan, results: Mapping[str, JobResult], scaling: Sequence[str]
+) -> Iterator[Risk]:
+    """Yield a risk for those jobs among ``scaling`` that run all their executors for much of the time."""
     shares = {}
-    for name, result in results.items():
+    for name in scaling:
+        result = results[name]
         lasts = np.diff(np.append(result.times, result.seconds))
         most = plan.jobs[name].executors.value
-        if int(result.executors.min()) < int(result.executors.max()):
-            shares[name] = float(lasts[result.executors >= most].sum() / result.seconds)
+        shares[name] = float(lasts[result.executors >= most].sum() / result.seconds)
     used = [name for name, share in shares.items() if share > AT_MOST]
     if used:
         first = max(used, key=lambda name: shares[name])

@@ -95,7 +95,7 @@ function simulate(it) {
   return [verdict(it.verdict), Object.entries(it.jobs).map(([name, job]) => {
     const rows = Object.entries(job.queries).map(([query, { age, sla, kept, waiting }]) => [
       query, ...["p50", "p95", "p99", "max"].map(each => (age ? duration(age[each]) : "-")),
-      duration(sla), badge(kept ? "kept" : "missed"), figure(waiting),
+      duration(sla), badge(kept === null ? "unknown" : kept ? "kept" : "missed"), figure(waiting),
     ]);
     return [
       heading(`Job ${name}`),
@@ -148,7 +148,8 @@ function advise(it) {
     verdict(it.verdict),
     note(`From ${it.application.started.slice(0, 16).replace("T", " ")} UTC on.`),
     heading("Findings"),
-    it.findings.length ? it.findings.map((each, place) => finding(each, place, runs)) : note("No change is recommended."),
+    it.findings.length ? it.findings.map((each, place) => finding(each, place, runs))
+      : runs.some(each => each.count) && note("No change is recommended."),
     it.notes.map(each => note(`Note: ${each}`)),
     it.what_if.rows.length > 0 && [heading("What if"), table(it.what_if.head, it.what_if.rows, "Predicted values with 95 % intervals")],
     it.effects.length > 0 && [heading("Effect of one change"), fold(count(it.effects.length, "curve"), [
@@ -167,7 +168,7 @@ function compare({ ways }) {
   const rows = ways.map(each => [
     each.name, each.usd === null ? "unknown" : dollars(each.usd), each.price, each.lacks, each.beyond.join("; ")]);
   return [table(["way", "a month", "price", "does not do", "of which the file uses"], rows,
-    "This plan, then all other ways, the cheapest first", { words: true })];
+    "This plan, then all other ways that do all that the file asks for, the cheapest first, then the others", { words: true })];
 }
 
 // Everything else: texts, tables and curves, in this order.
