@@ -27,7 +27,7 @@ from millrace.sizing.queries.driver import demands_by_driver_cores_and_findings
 from millrace.sizing.queries.query_plan import SourcePartitions
 from millrace.sizing.queries.run_plan import billed_run_seconds, run_stage_seconds
 
-_EXECUTORS = (0.75, 1.0, 1.2, 1.5, 2.0, 3.0)
+_EXECUTORS = (1.0, 2.0)
 """Parts and multiples of the executors of bounded runs with which others are estimated."""
 
 Planned = tuple[JobPlan | None, list[Finding]]
