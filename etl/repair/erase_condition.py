@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
+from ..formats.decoding.decoder_output_and_checks import CHANGE
 from ..record.errors import describe_error
 
 _CHANGES_WITH_TIME = re.compile(r"Current\w*|Now|LocalTimestamp|.*UserDefined.*")
@@ -75,12 +76,16 @@ class ErasureCondition:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns of a table that it names; for a field in a struct, the struct."""
-        names = [
-            str(n.nameParts().head())
+        return tuple(dict.fromkeys(self._columns_by_place.values()))
+
+    @property
+    def _columns_by_place(self) -> dict[int, str]:
+        """The column named at each place of the text."""
+        return {
+            int(n.origin().startIndex().get()): str(n.nameParts().head())
             for n in _all_nodes(self._parsed_expression)
             if _node_type(n) == "UnresolvedAttribute"
-        ]
-        return tuple(dict.fromkeys(names))
+        }
 
     def missing_columns(self, schema: StructType) -> tuple[str, ...]:
         """Return the columns that a table does not have."""
@@ -112,6 +117,25 @@ class ErasureCondition:
     def sql(self) -> str:
         """The condition in parentheses, never null; the line break ends a trailing comment."""
         return f"coalesce(({self.where}\n), false)"
+
+    def row_sql(self, schema: StructType) -> str:
+        """Return the condition on a row of a table, or on the row before its change, which has the value that an update removes.
+
+        Returns
+        -------
+        str
+            SQL, never null.
+        """
+        if CHANGE not in schema.fieldNames():
+            return self.sql
+        change: Any = schema[CHANGE].dataType
+        names = {name.lower() for name in change["before"].dataType.fieldNames()}
+        before, where = f"{CHANGE}.before", self.where
+        # From the end, so that the places in front stay where they are.
+        for at, name in sorted(self._columns_by_place.items(), reverse=True):
+            if name.lower() in names:
+                where = f"{where[:at]}{before}.{where[at:]}"
+        return f"({self.sql} OR ({before} IS NOT NULL AND coalesce(({where}\n), false)))"
 
     def byte_search_sql(self, *columns: str, words: bool) -> str | None:
         """Return the condition on columns of bytes: equality with a value means that they contain the value's text.
