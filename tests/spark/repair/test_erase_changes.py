@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -43,7 +44,7 @@ def landed(spark: SparkSession, table: Names) -> Table:
     landing, decoder = table("landing"), decoder_of(spark, DDL, "postgresql")
     write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=decoder)
     tables.create_or_evolve_table(spark, landing, land.landing_table_schema(decoder.schema))
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (f"t/0/{n}", "t", "0", str(n).zfill(20), None, [], EPOCH + timedelta(seconds=n), bytearray(json.dumps(event).encode()))
         for n, event in enumerate(CHANGES)
     ]  # fmt: skip
@@ -82,5 +83,11 @@ def test_the_row_before_a_change_is_erased_with_what_was_made_of_it(
 
 def test_a_change_without_a_row_before_it_meets_no_condition_there(spark: SparkSession, table: Names) -> None:
     landing = ErasureTarget(landed(spark, table), "landing", ())
-    for where, rows in {"code IS NULL": 0, "NOT code = 'amy'": 2, "_stage IS NULL": 4, "id = 1 -- hers": 2}.items():  # fmt: skip
+    for where, rows in {"code IS NULL": 0, "NOT code = 'amy'": 2, "_stage IS NULL": 4, "id = 1 -- hers": 2,
+        f"exists(array('{ZOE}'), code -> code = '{ZOE}') AND code = 'amy'": 2, f"exists(array('{ZOE}'), c -> c = `code`)": 2,
+        f"/* é😀 */ code = '{ZOE}' AND n = 1": 2, f"code = '{ZOE}' AND n = 2": 0, "code = 'amy' AND n = 1": 2,
+    }.items():  # fmt: skip
         assert landing.count_matches(spark, ErasureCondition(spark, where)).rows == rows, where
+    spark.sql(f"CREATE TABLE {table('other')} (code STRING, _change STRING) USING iceberg")
+    other = ErasureTarget(table("other"), "rows", ())
+    assert other.count_matches(spark, ErasureCondition(spark, "code IS NULL")).rows == 0
