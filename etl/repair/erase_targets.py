@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings
 from ..record.envelope import ERASED
-from ..record.tables import Table
+from ..record.tables import DELETE_ISOLATION, Table
 from .erase_condition import ErasureCondition, ErasureConditionError
 
 KEEPS = ("_id", "_source", "_shard", "_position", "_arrived_at", "_landed_at", "_route")
@@ -24,7 +24,7 @@ _VIEW = "millrace_erased_records"
 _BYTES = ("_bytes", "_key")
 _ISOLATION = {
     # Row by row, and without conflicts with a stream's appends meanwhile: those are checked again.
-    "write.delete.isolation-level": "snapshot",
+    DELETE_ISOLATION: "snapshot",
     "write.update.isolation-level": "snapshot",
 }
 
