@@ -54,6 +54,9 @@ WITHOUT_PARTITIONS: Mapping[str, str] = {
 }
 """Additional properties of a table without partitions."""
 
+DELETE_ISOLATION = "write.delete.isolation-level"
+"""Property that a table has from its first erasure on (:mod:`etl.repair.erase_targets`)."""
+
 
 @dataclass(frozen=True)
 class Table:

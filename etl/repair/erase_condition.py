@@ -13,8 +13,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, StructType
+from pyspark.sql.types import BooleanType, DataType, StructType
 
+from ..formats.decoding.decoder_output_and_checks import CHANGE
 from ..record.errors import describe_error
 
 _CHANGES_WITH_TIME = re.compile(r"Current\w*|Now|LocalTimestamp|.*UserDefined.*")
@@ -75,12 +76,25 @@ class ErasureCondition:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns of a table that it names; for a field in a struct, the struct."""
-        names = [
-            str(n.nameParts().head())
-            for n in _all_nodes(self._parsed_expression)
-            if _node_type(n) == "UnresolvedAttribute"
-        ]
-        return tuple(dict.fromkeys(names))
+        return tuple(dict.fromkeys(self._columns_by_place.values()))
+
+    @property
+    def _columns_by_place(self) -> dict[int, str]:
+        """The column named at each place of the text."""
+        nodes = list(_all_nodes(self._parsed_expression))
+        # In a lambda each name is of this type, also that of a column.
+        own = {
+            str(argument.nameParts().head())
+            for node in nodes
+            if _node_type(node) == "LambdaFunction"
+            for argument in _children(node)[1:]
+        }
+        return {
+            int(n.origin().startIndex().get()): name
+            for n in nodes
+            if _node_type(n) in ("UnresolvedAttribute", "UnresolvedNamedLambdaVariable")
+            and ((name := str(n.nameParts().head())) not in own or _node_type(n) == "UnresolvedAttribute")
+        }
 
     def missing_columns(self, schema: StructType) -> tuple[str, ...]:
         """Return the columns that a table does not have."""
@@ -112,6 +126,26 @@ class ErasureCondition:
     def sql(self) -> str:
         """The condition in parentheses, never null; the line break ends a trailing comment."""
         return f"coalesce(({self.where}\n), false)"
+
+    def row_sql(self, schema: StructType) -> str:
+        """Return the condition on a row of a table, or on the row before its change, which has the value that an update removes.
+
+        Returns
+        -------
+        str
+            SQL, never null.
+        """
+        # A table of the user's own may have another column of this name.
+        row = _field_type(_field_type(schema, CHANGE), "before")
+        if not isinstance(row, StructType):
+            return self.sql
+        names = {name.lower() for name in row.fieldNames()}
+        before, where = f"{CHANGE}.before", self.where
+        # From the end, so that the places in front stay where they are.
+        for at, name in sorted(self._columns_by_place.items(), reverse=True):
+            if name.lower() in names:
+                where = f"{where[:at]}{before}.{where[at:]}"
+        return f"({self.sql} OR ({before} IS NOT NULL AND coalesce(({where}\n), false)))"
 
     def byte_search_sql(self, *columns: str, words: bool) -> str | None:
         """Return the condition on columns of bytes: equality with a value means that they contain the value's text.
@@ -179,6 +213,11 @@ def _is_known_empty(rows: DataFrame) -> bool:
     """Check that Spark knows, without an action, that no row is left."""
     most = rows._jdf.queryExecution().optimizedPlan().maxRows()
     return bool(most.isDefined()) and int(most.get()) == 0
+
+
+def _field_type(kind: DataType | None, name: str) -> DataType | None:
+    """Return the type of a struct's field; None if there is none."""
+    return kind[name].dataType if isinstance(kind, StructType) and name in kind.fieldNames() else None
 
 
 def _all_nodes(tree: Any) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings
 from ..record.envelope import ERASED
-from ..record.tables import Table
+from ..record.tables import DELETE_ISOLATION, Table
 from .erase_condition import ErasureCondition, ErasureConditionError
 
 KEEPS = ("_id", "_source", "_shard", "_position", "_arrived_at", "_landed_at", "_route")
@@ -24,7 +24,7 @@ _VIEW = "millrace_erased_records"
 _BYTES = ("_bytes", "_key")
 _ISOLATION = {
     # Row by row, and without conflicts with a stream's appends meanwhile: those are checked again.
-    "write.delete.isolation-level": "snapshot",
+    DELETE_ISOLATION: "snapshot",
     "write.update.isolation-level": "snapshot",
 }
 
@@ -147,10 +147,12 @@ class ErasureTarget:
         self, spark: SparkSession, condition: ErasureCondition
     ) -> Iterator[tuple[str, bool]]:
         """Yield conditions on rows of the table ``t`` that no erased row meets, each with True for dead letters."""
+        schema = spark.table(str(self.table)).schema
         if self.kind == "landing":
             good = "t._error IS NULL AND t._stage IS NULL"
-            yield f"{good} AND {condition.sql}", False
-            conditions = [condition.sql, condition.byte_search_sql(*_BYTES, words=self.words)]
+            row = condition.row_sql(schema)
+            yield f"{good} AND {row}", False
+            conditions = [row, condition.byte_search_sql(*_BYTES, words=self.words)]
             either = " OR ".join(each for each in conditions if each is not None)
             yield f"NOT ({good}) AND NOT (t._stage <=> '{ERASED}') AND ({either})", True
             return
@@ -160,8 +162,8 @@ class ErasureTarget:
             if text is not None:
                 yield text, True
         elif self.by_columns:
-            yield condition.sql, False
-        if self.sources and not self.keyed and has_record_identity(spark.table(str(self.table)).schema):
+            yield condition.row_sql(schema), False
+        if self.sources and not self.keyed and has_record_identity(schema):
             for made in self._conditions_for_derived_rows(spark, condition):
                 yield made, letter
 
@@ -194,10 +196,11 @@ class ErasureTarget:
 def _erased_or_matching_records(
     spark: SparkSession, condition: ErasureCondition, landings: Iterable[Table]
 ) -> DataFrame:
+    rows = (spark.table(str(landing)) for landing in dict.fromkeys(landings))
     frames = (
-        spark.table(str(landing)).where(which).select("_id", "_source", "_arrived_at")
-        for landing in dict.fromkeys(landings)
-        for which in (f"_stage <=> '{ERASED}'", condition.sql)
+        each.where(which).select("_id", "_source", "_arrived_at")
+        for each in rows
+        for which in (f"_stage <=> '{ERASED}'", condition.row_sql(each.schema))
     )
     return reduce(DataFrame.unionByName, frames)
 

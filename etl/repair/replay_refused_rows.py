@@ -8,7 +8,7 @@ written: good rows are not written again, whether or not the sink knows identiti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -18,6 +18,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructFi
 from ..commits.duplicate_look_up_bounds import whole_table_look_up
 from ..formats.decoding.decoder_output_and_checks import all_leaves_condition, contains_type
 from ..formats.decoding.decoder_per_topic import rows_of_route
+from ..formats.json import JsonDecoder
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record.batch_accounts import ReplayAccounts
 from ..record.envelope import CARRIED
@@ -37,16 +38,15 @@ MARK = "#sent"
 """Separator between a letter's identity and the number of its replay. It differs from that of landing tables (``docs/design/repair.md#refused-rows``), whose
 replays are records that a sink may refuse in turn."""
 
-_CORRUPT = "_corrupt"
-_ERROR = "_why"
+_ERROR, _UNKNOWN, _ROW, _CORRUPT = "_why", "_unknown", "_row", "_corrupt"
 
 
 @dataclass(frozen=True)
 class RefusedRowReplayer(LetterReplay):
     """Replay of refused rows to their sink; only one replay of a query may run at a time.
 
-    A corrected payload is a row in the form of the letter: JSON with the sink's columns; identity and times are taken
-    from the letter.
+    A corrected payload is a row in the form of the letter: JSON with the sink's columns, read as records in JSON are; identity
+    and times are taken from the letter. In it a number that JSON cannot write (``"NaN"``) is refused.
 
     Parameters
     ----------
@@ -157,22 +157,26 @@ class RefusedRowReplayer(LetterReplay):
 
     def _rows_and_unreadable_letters(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Return rows from letters or corrected payloads, and the letters from which no row can be read."""
-        shape = StructType([*self.schema.fields, StructField(_CORRUPT, StringType())])
-        options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": _CORRUPT}
-        text = F.coalesce("_corrected", "_bytes").cast("string")
-        read = still.withColumn("_row", F.from_json(text, _type_parsed_from_json(shape), options))
-        row = F.col("_row")
-        broken = row.isNull() | row[_CORRUPT].isNotNull()
-        keys = all_leaves_condition(self.schema, row, _keys_castable_condition)
-        broken = broken if keys is None else broken | ~keys
         own: dict[str, Column] = {"_id": F.col("_root"), "_written_at": F.current_timestamp()}
         own |= {name: F.col(name) for name in CARRIED[1:]}
+        columns = StructType([f for f in self.schema.fields if f.name == "_id" or f.name not in own])
+        keys = all_leaves_condition(columns, F.col(_ROW), _keys_castable_condition)
+        no_keys = (
+            [] if keys is None else [F.when(~keys, "a name in a map that is no key of its type, or twice")]
+        )
+        changed = _corrected_bytes_condition()
+        read, corrections = _rows_as_written(still.where(~changed), columns), still.where(changed)
+        if not corrections.isEmpty():
+            read = read.unionByName(_rows_of_corrections(corrections, columns))
+        read = read.withColumn(_ERROR, F.concat(F.lit("millrace: "), F.coalesce(_ERROR, *no_keys)))
         fields = [
-            own.get(f.name, _value_with_cast_keys(f.dataType, row[f.name])).cast(f.dataType).alias(f.name)
+            own.get(f.name, _value_with_cast_keys(f.dataType, F.col(_ROW)[f.name]))
+            .cast(f.dataType)
+            .alias(f.name)
             for f in self.schema.fields
         ]
-        why = F.lit("millrace: no row of this sink's columns, in JSON").alias(_ERROR)
-        return read.where(~broken).select(*fields), read.where(broken).select(*FAMILY, why)
+        good = F.col(_ERROR).isNull()
+        return read.where(good).select(*fields), read.where(~good).select(*FAMILY, _ERROR)
 
     def _recomputed_rows_and_recordless_letters(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Return rows that the current transform makes from their records, and letters without a record."""
@@ -203,8 +207,54 @@ class RefusedRowReplayer(LetterReplay):
 
 
 def _corrected_bytes_condition() -> Column:
-    """Return a condition: a letter was corrected, with other bytes."""
+    """Return a condition, never null: a letter was corrected, with other bytes."""
     return F.col("_corrected").isNotNull() & ~F.col("_corrected").eqNullSafe(F.col("_bytes"))
+
+
+def _rows_as_written(letters: DataFrame, columns: StructType) -> DataFrame:
+    """Read the rows that letters hold, as :func:`etl.sinks.base.row_as_json` writes them: with ``"NaN"``, and columns of then.
+
+    Returns
+    -------
+    DataFrame
+        ``_root`` and times; the row, with texts as the keys of maps; and the reason why there is none.
+    """
+    shape = StructType([*_type_parsed_from_json(columns), StructField(_CORRUPT, StringType())])
+    options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": _CORRUPT}
+    read = F.from_json(F.col("_bytes").cast("string"), shape, options)
+    row = F.col(_ROW)
+    broken = row.isNull() | row[_CORRUPT].isNotNull()
+    return letters.select("_root", *CARRIED[1:], read.alias(_ROW)).select(
+        "_root",
+        *CARRIED[1:],
+        _struct_of(columns, row.getField),
+        F.when(broken, "no row of this sink's columns, in JSON").alias(_ERROR),
+    )
+
+
+def _rows_of_corrections(letters: DataFrame, columns: StructType) -> DataFrame:
+    """Read corrected payloads strictly, as records are: a person wrote them. Returns as :func:`_rows_as_written`."""
+    payload = F.col("_corrected")
+    unknown = F.filter(
+        F.json_object_keys(payload.cast("string")),
+        lambda name: ~name.startswith("_") & ~name.isin(*columns.fieldNames()),
+    )
+    given = letters.select(
+        "_root", *CARRIED[1:], F.array_join(unknown, ", ").alias(_UNKNOWN), payload.alias("payload")
+    )
+    # Cut off: Spark would put the decoder's expressions into each place that uses a column, and of maps in maps not end its plan.
+    read = JsonDecoder(_type_parsed_from_json(columns)).decode(given).localCheckpoint()
+    misspelt = F.when(F.col(_UNKNOWN) != "", F.concat(F.lit("no column of this sink: "), _UNKNOWN))
+    return read.select(
+        "_root",
+        *CARRIED[1:],
+        _struct_of(columns, lambda name: F.col(f"`{name}`")),
+        F.coalesce("_error", misspelt).alias(_ERROR),
+    )
+
+
+def _struct_of(columns: StructType, value_of: Callable[[str], Column]) -> Column:
+    return F.struct(*(value_of(f.name).alias(f.name) for f in columns)).alias(_ROW)
 
 
 def _type_parsed_from_json(kind: StructType) -> StructType:

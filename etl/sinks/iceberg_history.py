@@ -72,7 +72,12 @@ class IcebergHistorySink:
             0
         ]
         if count:
-            ends = new_and_newly_ended_versions(rows, spark.table(str(self.table)), every=truncates > 0)
+            ends = new_and_newly_ended_versions(
+                rows,
+                spark.table(str(self.table)),
+                every=truncates > 0,
+                erased=tables.DELETE_ISOLATION in self.table.load_java_table(spark).properties(),
+            )
             source = ends.join(rows.drop(ORDER, VALID_TO), "_id", "left")
             with cached_temporary_view(source, _VIEW):
                 spark.sql(

@@ -52,7 +52,9 @@ BY_TIME = "time"
 
 _TEXTS = ("operation", "table", "lane", "position", "transaction")
 _RAW = EVENT
-_HEAD, _LETTER, _READ, _JUDGED = (f"_change_{name}" for name in ("head", "letter", "read", "judged"))
+_HEAD, _LETTER, _READ, _JUDGED, _MARKED = (
+    f"_change_{name}" for name in ("head", "letter", "read", "judged", "marked")
+)
 
 
 def change_column_type(row_schema: StructType) -> StructType:
@@ -188,12 +190,14 @@ class ChangeDecoder(Decoder):
         return found
 
     def _successive_projections(self, kept: tuple[str, ...]) -> tuple[list[Column], ...]:
-        """Return projections: two before the rows in an event are decoded, and three after."""
+        """Return projections: two before the rows in an event are decoded, and the others after."""
         others, payload = [F.col(f"`{name}`") for name in kept], F.col("payload")
         key = F.col("_key") if "_key" in kept else F.lit(None).cast("binary")
-        event = F.when(
-            valid_utf8_condition(payload) | payload.isNull(), self.envelope.event_text(payload, key)
-        )
+
+        def event(payload: Column) -> Column:
+            readable = valid_utf8_condition(payload) | payload.isNull()
+            return F.when(readable, self.envelope.event_text(payload, key))
+
         head = F.from_json(payload.cast("string"), self.envelope.fields_beside_rows).alias(_HEAD)
         values, raw = self.envelope.values, F.col(_RAW)
         wire = dict(self.envelope.columns_of_change_and_rows(F.col(_HEAD), raw, self._wire_schema))
@@ -214,9 +218,22 @@ class ChangeDecoder(Decoder):
             *(value.alias(name) for name, value in place.items()),
             completed.alias("after"),
         )
+        fields = self.envelope.fields_of_rows(self.row)
+        bare = values.bare_value_columns(fields, event(raw))
+        telling: list[list[Column]] = []
+        if bare is not None:
+            marked, tell = bare
+            names = [*(f.name for f in fields), "_stage", "_error", _HEAD]
+            parsed = F.when(F.col("_error").isNull(), marked).alias(_MARKED)
+            told = [tell[n](F.col(_MARKED)).alias(n) if n in tell else F.col(f"`{n}`") for n in names]
+            telling = [
+                [*others, raw, *(F.col(f"`{n}`") for n in names), parsed],
+                [*others, raw, *told],
+            ]
         return (
-            [*others, payload.alias(_RAW), event.cast("binary").alias("payload")],
+            [*others, payload.alias(_RAW), event(payload).cast("binary").alias("payload")],
             [*others, raw, payload, head],
+            *telling,
             [
                 *others,
                 raw,

@@ -10,9 +10,12 @@ What a type does not hold exactly is null here, and the record a dead letter (:f
 from __future__ import annotations
 
 import hashlib
+import secrets
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial, reduce
+from operator import and_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -32,11 +35,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..decoding import times
+from ..decoding import json_texts_as_sent, times
 from ..decoding.decoder_output_and_checks import (
     all_leaves_condition,
     contains_type,
     evaluate_once,
+    with_replaced_leaf_types,
     with_replaced_leaves,
 )
 
@@ -60,12 +64,18 @@ _SHORT = 8
 _LARGEST_SCALE = 999
 """Of a number with its own scale, as the exponent of other decimals: Spark writes out all digits before it checks them."""
 
+_LARGEST_SIZE = 16
+"""Bytes of a number of 38 digits."""
+
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """The years 1 to 9999, in days since 1970."""
 
 _EPOCH = "1970-01-01"
 
 _UNQUOTED = r"^-?+[0-9]++(?:[eE][-+]?+[0-9]++)?+\z"
+
+_BARE = f"={secrets.token_hex(8)}"
+"""Before a value that has no quotes in its event; neither base64 nor hexadecimal digits, and no payload knows it."""
 
 _HEX = r"^(?:0x)?((?:[0-9A-Fa-f]{2})*+)\z"
 
@@ -126,9 +136,62 @@ class WireTypes:
             return _decimal_of_unscaled(kind, value)
         if isinstance(kind, BinaryType):
             written = F.unhex(F.regexp_extract(value, _HEX, 1))
-            return F.when(value.rlike(_HEX) & ~_unquoted_condition(value), written)
+            return F.when(value.rlike(_HEX), written)
         # A number without a declared unit would be a year: "1700".
         return F.when(value.rlike(r"^\d{4}-\d\d-\d\d[T ]"), times.time_from_text(kind, value))
+
+    def _may_be_bare(self, kind: DataType) -> bool:
+        """Check that a value means something else without quotes: a number is also a text of base64 or of hexadecimal digits."""
+        return (self.unscaled and isinstance(kind, DecimalType)) or (
+            self.hexadecimal and isinstance(kind, BinaryType)
+        )
+
+    def bare_value_columns(
+        self, fields: StructType, event: Column
+    ) -> tuple[Column, Mapping[str, Callable[[Column], Column]]] | None:
+        """Return how values without quotes are told from texts; None for a schema without such values.
+
+        Parameters
+        ----------
+        fields
+            Fields of an event that hold rows or values, with the types of the row's columns.
+        event
+            The event as text.
+
+        Returns
+        -------
+        tuple
+            The event's fields as marked texts (:func:`etl.formats.decoding.json_texts_as_sent.with_marked_texts`), parsed only if a
+            value may lack its quotes, else null; and by each field's name, the field of these as what the parser read, with
+            a mark of this module before values without quotes.
+        """
+        found = StructType([f for f in fields if contains_type(f.dataType, self._may_be_bare)])
+        if not found.fields:
+            return None
+
+        def settled_condition(kind: DataType, value: Column) -> Column | None:
+            return ~_possibly_bare_condition(value) if self._may_be_bare(kind) else None
+
+        settled = [all_leaves_condition(f.dataType, F.col(f"`{f.name}`"), settled_condition) for f in found]
+        unsettled = ~reduce(and_, (each for each in settled if each is not None))
+        shape = StructType(
+            [StructField(f.name, with_replaced_leaf_types(f.dataType, lambda _: StringType())) for f in found]
+        )
+        texts = F.from_json(json_texts_as_sent.with_marked_texts(event), shape)
+
+        def told_apart(_: DataType, value: Column, text: Column) -> Column:
+            settled = ~_possibly_bare_condition(value) | json_texts_as_sent.marked_text_condition(text)
+            number = F.when(json_texts_as_sent.marked_number_condition(text), value).otherwise("")
+            return F.when(settled, value).when(value.isNotNull(), F.concat(F.lit(_BARE), number))
+
+        def marked_field(field: StructField, marked: Column) -> Column:
+            read = F.col(f"`{field.name}`")
+            value = with_replaced_leaves(
+                field.dataType, read, marked[field.name], self._may_be_bare, told_apart
+            )
+            return F.when(marked.isNull(), read).otherwise(value)
+
+        return F.when(unsettled, texts), {f.name: partial(marked_field, f) for f in found}
 
     def field_value(self, field: StructField, wire: Column) -> Column:
         """Return a field's value, of what the parser read; null, at any depth, where the type does not hold it."""
@@ -198,14 +261,9 @@ def no_placeholder_condition(kind: DataType, value: Column) -> Column | None:
     return all_leaves_condition(kind, value, not_placeholder_condition)
 
 
-def _unquoted_condition(text: Column) -> Column:
-    """Return a condition: a value that the parser returned as text is a whole number or ``true`` in the event, without quotes.
-
-    Only of a text that may be either the event is searched.
-    """
-    possible = ((text < ":") & text.rlike(_UNQUOTED)) | (text == "true")
-    place = F.concat(F.lit(r"[:,\[]\s*+\Q"), text, F.lit(r"\E\s*+[,}\]]"))
-    return F.coalesce(F.when(possible, F.regexp_like(F.col(EVENT).cast("string"), place)), F.lit(False))
+def _possibly_bare_condition(text: Column) -> Column:
+    """Return a condition: a value that the parser returned as text may be a number or ``true`` without quotes."""
+    return ((text < ":") & text.rlike(_UNQUOTED)) | (text == "true")
 
 
 def _decimal_of_unscaled(kind: DecimalType, text: Column) -> Column:
@@ -213,8 +271,11 @@ def _decimal_of_unscaled(kind: DecimalType, text: Column) -> Column:
 
     A whole number without quotes is itself: so Debezium writes a NUMBER(p, 0) of Oracle and a BIGINT UNSIGNED of MySQL.
     """
-    plain = F.struct(F.lit(kind.scale).alias("scale"), text.alias("value"))
-    own = F.from_json(text, "scale INT, value STRING")
+    plain = F.struct(
+        F.lit(kind.scale).alias("scale"), F.unbase64(F.when(text.rlike(_BASE64), text)).alias("value")
+    )
+    # A value without quotes is no BINARY.
+    own = F.from_json(text, "scale INT, value BINARY")
     parts = F.when(text.startswith("{"), own).otherwise(plain)
     short = (F.length(text) <= _SHORT) & text.rlike(_BASE64)
     # The first character has the first six bits.
@@ -224,18 +285,27 @@ def _decimal_of_unscaled(kind: DecimalType, text: Column) -> Column:
     long = evaluate_once(
         F.when(parts["scale"].between(-_LARGEST_SCALE, _LARGEST_SCALE), parts),
         lambda each: evaluate_once(
-            F.hex(F.unbase64(F.when(each["value"].rlike(_BASE64), each["value"]))),
-            lambda digits: F.concat(
-                _digits_of_twos_complement(digits), F.lit("E"), (-each["scale"]).cast("string")
-            ).cast(kind),
+            F.hex(F.when(F.length(each["value"]).between(1, _LARGEST_SIZE), each["value"])),
+            lambda digits: evaluate_once(
+                _digits_of_twos_complement(digits),
+                lambda number: _number_with_scale(kind, number, each["scale"]),
+            ),
         ),
     )
-    whole = F.when(text.rlike(r"^-?+[0-9]{1,38}\z"), text.cast(kind))
+    bare = F.substring(text, len(_BARE) + 1, _LARGEST_SCALE)
+    whole = F.when(bare.rlike(r"^-?+[0-9]{1,38}\z"), bare.cast(kind))
     return (
-        F.when(_unquoted_condition(text), whole)
+        F.when(text.startswith(_BARE), whole)
         .when(short, F.concat(digits, F.lit(f"E-{kind.scale}")).cast(kind))
         .when(text.isNotNull(), long)
     )
+
+
+def _number_with_scale(kind: DecimalType, number: Column, scale: Column) -> Column:
+    """Return a number of its unscaled digits; null where it has more places than the type."""
+    zeros = F.length(number) - F.length(F.regexp_replace(number, r"0++\z", ""))
+    fits = (scale - zeros <= kind.scale) | (number == "0")
+    return F.when(fits, F.concat(number, F.lit("E"), (-scale).cast("string")).cast(kind))
 
 
 def _digits_of_twos_complement(given: Column) -> Column:

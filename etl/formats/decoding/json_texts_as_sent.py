@@ -101,6 +101,11 @@ def marked_number_condition(value: Column) -> Column:
     return value.startswith(_TEXT + _NUMBER)
 
 
+def marked_text_condition(value: Column) -> Column:
+    """Return a condition: a value of a marked text was a text."""
+    return value.startswith(_TEXT) & ~marked_number_condition(value)
+
+
 def scalar_without_mark(value: Column) -> Column:
     """Return a text or number of a marked text as its sender wrote it."""
     return F.regexp_replace(value, f"^{_TEXT}(?:{_NUMBER})?+", "")

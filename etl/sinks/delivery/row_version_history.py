@@ -33,6 +33,12 @@ _OF, _POSITION, _LANE, _TIME, _SINCE, _OLD = (
     f"_version_{name}" for name in ("of", "position", "lane", "time", "since", "old")
 )
 
+_PLACES = (_SINCE, _LANE, _POSITION, "_id")
+"""Columns by which the versions of a key are in order."""
+
+_LAST = "\U0010ffff"
+"""After every text."""
+
 
 def versions_of_changes(rows: DataFrame, key: tuple[str, ...], name: str) -> DataFrame:
     """Return a version for each change in rows, without its end.
@@ -98,7 +104,9 @@ def _order_of_all_copies(place: Column) -> Column:
     return F.concat(*(F.max(place[name]) for name in ("time", "lane", "position")))
 
 
-def new_and_newly_ended_versions(new: DataFrame, stored: DataFrame, *, every: bool) -> DataFrame:
+def new_and_newly_ended_versions(
+    new: DataFrame, stored: DataFrame, *, every: bool, erased: bool = False
+) -> DataFrame:
     """Return the new versions, and the stored ones that end otherwise with them.
 
     A version ends where the earliest later one begins, by the times of the database; which one is later, the order says, as clocks may go
@@ -108,6 +116,9 @@ def new_and_newly_ended_versions(new: DataFrame, stored: DataFrame, *, every: bo
     - a version that was followed within the resolution of the times, as in one transaction,
     - a version that equals the one that is visible before it: a repeated record, a row of a snapshot, a change of other columns.
 
+    An erased version leaves a gap: the end of the one before it, at which no version of the table begins, shows it, and it counts as
+    followed by what begins at that time or later.
+
     Parameters
     ----------
     new
@@ -116,6 +127,8 @@ def new_and_newly_ended_versions(new: DataFrame, stored: DataFrame, *, every: bo
         Versions of the table.
     every
         Whether ``new`` has versions of :func:`delete_versions_of_every_key`.
+    erased
+        Whether versions of the table may have been erased; then it is searched for their gaps.
 
     Returns
     -------
@@ -135,12 +148,19 @@ def new_and_newly_ended_versions(new: DataFrame, stored: DataFrame, *, every: bo
         F.max_by(content, F.struct(position, NEW)).alias("_content"),
         F.max(lane).alias(_LANE),
         F.max(time).alias(_TIME),
-        F.max(F.when(~F.col(NEW), F.struct(F.lit(True).alias("is"), VALID_TO, ORDER))).alias(_OLD),
+        F.max(F.when(~F.col(NEW), F.struct(F.lit(True).alias("is"), VALID_FROM, VALID_TO, ORDER))).alias(
+            _OLD
+        ),
     )
     flat = one.select(_OF, "_id", "_content.*", _LANE, _TIME, _OLD)
     keyed, marks = flat.where(f"{_OF} != ''"), flat.where(f"{_OF} = ''")
     each = keyed.select(_OF).distinct().crossJoin(F.broadcast(marks.drop(_OF)))
-    line = _versions_with_ends(keyed.unionByName(each)).where("NOT startswith(_id, ' ')")
+    # As with the last record of a key: inside a lane by position, between lanes by the latest arrival so far.
+    in_lane = Window.partitionBy(_OF, _LANE).orderBy(_POSITION, "_id")
+    line = keyed.unionByName(each).withColumn(_SINCE, F.max(_TIME).over(in_lane))
+    if erased:
+        line = line.unionByName(_erased_versions(line))
+    line = _versions_with_ends(line).where("NOT startswith(_id, ' ')").drop(_SINCE)
     order = F.concat(_TIME, _LANE, _POSITION)
     result = line.unionByName(marks.withColumn(VALID_TO, F.col(VALID_FROM)))
     same = F.col(_OLD)[VALID_TO].eqNullSafe(F.col(VALID_TO)) & F.col(_OLD)[ORDER].eqNullSafe(order)
@@ -149,17 +169,37 @@ def new_and_newly_ended_versions(new: DataFrame, stored: DataFrame, *, every: bo
     )
 
 
+def _erased_versions(line: DataFrame) -> DataFrame:
+    """Return a version that deletes, for each stored end at which no stored version begins; ``_id`` is a blank."""
+    old, place = F.col(_OLD), F.struct(*_PLACES)
+    begins = line.select(_OF, old[VALID_FROM].alias("_end"))
+    ended = line.where(old[VALID_TO] > old[VALID_FROM]).select(
+        _OF, old[VALID_TO].alias("_end"), place.alias("_after")
+    )
+    later = line.select(F.col(_OF).alias("_of"), F.col(VALID_FROM).alias("_begun"), place.alias("_at"))
+    gaps = ended.join(begins, [_OF, "_end"], "left_anti")
+    follows = F.expr(f"{_OF} = _of AND _at > _after AND _begun >= _end")
+    found = gaps.join(later, follows, "left").groupBy(_OF, "_end", "_after").agg(F.min("_at").alias("_at"))
+    values = {
+        _OF: F.col(_OF),
+        "_id": F.lit(" "),
+        IS_DELETE: F.lit(True),
+        VALID_FROM: F.col("_end"),
+        # Directly before what follows, whose identity sorts after a blank; else after all.
+        **{name: F.coalesce(F.col("_at")[name], F.lit(_LAST)) for name in _PLACES[:-1]},
+    }
+    return found.select(
+        *(values.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in line.schema)
+    )
+
+
 def _versions_with_ends(versions: DataFrame) -> DataFrame:
-    # As with the last record of a key: inside a lane by position, between lanes by the latest arrival so far.
-    lane = Window.partitionBy(_OF, _LANE).orderBy(_POSITION, "_id")
-    places = (_SINCE, _LANE, _POSITION, "_id")
     rows_before = (Window.unboundedPreceding, -1)
-    earlier = Window.partitionBy(_OF).orderBy(*places).rowsBetween(*rows_before)
+    earlier = Window.partitionBy(_OF).orderBy(*_PLACES).rowsBetween(*rows_before)
     # Backwards: Spark computes the frame of all following rows anew for each row.
-    later = Window.partitionBy(_OF).orderBy(*map(F.desc, places)).rowsBetween(*rows_before)
-    found = versions.withColumn(_SINCE, F.max(_TIME).over(lane))
+    later = Window.partitionBy(_OF).orderBy(*map(F.desc, _PLACES)).rowsBetween(*rows_before)
     begun, ends = F.col(VALID_FROM), F.min(VALID_FROM).over(later)
-    found = found.withColumn("_seen", ends.isNull() | (begun < ends))
+    found = versions.withColumn("_seen", ends.isNull() | (begun < ends))
     before = F.last(F.when(F.col("_seen"), F.struct(HASH)), ignorenulls=True).over(earlier)[HASH]
     found = found.withColumn("_begins", F.col("_seen") & ~F.col(HASH).eqNullSafe(before))
     end = F.min(F.when(F.col("_begins"), begun)).over(later)

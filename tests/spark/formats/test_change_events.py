@@ -318,6 +318,91 @@ def test_a_redacted_field_is_in_no_row(spark: SparkSession, events: ChangeDecode
     assert b"secret" not in letter["_bytes"]
 
 
+BARE = "1234", "12345678", "true"
+
+
+def of_base64(text: str, scale: int = 2) -> Decimal:
+    return Decimal(int.from_bytes(base64.b64decode(text), signed=True)).scaleb(-scale)
+
+
+@pytest.mark.parametrize("flattened", [False, True])
+@pytest.mark.parametrize("form", ["plain", "wrapped"])
+def test_quotes_are_those_of_the_field_itself(spark: SparkSession, form: str, flattened: bool) -> None:
+    """The same digits or words stand without quotes elsewhere: in another field, in the schema, in a text, before the change."""
+    ddl = """id BIGINT, flag BOOLEAN, note STRING, d DECIMAL(20,2), more ARRAY<DECIMAL(20,2)>, named MAP<STRING, DECIMAL(20,2)>,
+    part STRUCT<d: DECIMAL(20,2), n: INT>"""
+    row = schema_files.parse_ddl_schema(spark, ddl, "test.ddl")
+    decoder = ChangeDecoder(row, debezium.debezium_envelope(flattened=flattened))
+    rows: list[Event] = []
+    for text in BARE:
+        number = 1 if text == "true" else int(text)
+        rows += [
+            {"id": number, "flag": True, "note": f':{text},"d":{text}', "d": text},
+            {"id": number, "more": [text, None, number], "flag": True},
+            {"id": number, "named": {text: text, "b": number}, "flag": True},
+            {"id": number, "part": {"d": text, "n": number}, "flag": True},
+            {"d": number, "note": text, "part": {"d": number, "n": 1}, "named": {text: number}},
+            {"d": {"scale": number % 3, "value": text}, "id": number},
+        ]  # fmt: skip
+    events: list[Event] = [
+        {**each, "__op": "c"} if flattened else postgres("u", 5, 3, before={"d": 1234}, after=each)
+        for each in rows
+    ]
+    given = [wrapped(each) if form == "wrapped" else sent(each) for each in events]
+    found = decoded(spark, decoder, given)
+    assert [each["_error"] for each in found] == [None] * len(given)
+    for each, got in zip(rows, found, strict=True):
+
+        def meant(value: Any) -> Decimal | None:
+            if isinstance(value, dict):
+                return of_base64(value["value"], value["scale"])
+            return of_base64(value) if isinstance(value, str) else None if value is None else Decimal(value)
+
+        assert got["d"] == meant(each.get("d")), each
+        assert got["more"] == (each.get("more") and [meant(one) for one in each["more"]])
+        assert got["named"] == (each.get("named") and {n: meant(one) for n, one in each["named"].items()})
+        assert (got["part"] and got["part"]["d"]) == meant((each.get("part") or {}).get("d"))
+        assert (got["id"], got["note"]) == (each.get("id"), each.get("note"))
+        assert flattened or got["_change"]["before"]["d"] == 1234
+
+
+def test_a_number_in_a_key_and_hexadecimal_digits(spark: SparkSession) -> None:
+    flat = ChangeDecoder(
+        schema_files.parse_ddl_schema(spark, "id DECIMAL(20,0)", "test.ddl"), debezium.debezium_envelope(flattened=True)
+    )  # fmt: skip
+    for key, number in (b'{"id": 1234}', Decimal(1234)), (b'{"id": "1234"}', of_base64("1234", 0)):
+        [row] = decoded(spark, flat, [None], key)
+        assert (row["id"], row["_stage"], row["_error"]) == (number, "delete", None)
+    hexadecimal = ChangeDecoder(
+        schema_files.parse_ddl_schema(spark, "id INT, b BINARY", "test.ddl"), dms.EVENTS
+    )
+    good = of_dms("insert", "2021-02-18T23:09:09Z", {"id": 1234, "b": "1234"})
+    bad = of_dms("insert", "2021-02-18T23:09:09Z", {"id": 1, "b": 1234}, {"b": "1234"})
+    rows = decoded(spark, hexadecimal, [sent(good), sent(bad)])
+    assert [(each["b"], each["_error"]) for each in rows] == [(b"\x12\x34", None), (None, "wrong type: b")]
+
+
+def test_a_number_with_its_own_scale_is_exact_or_refused(spark: SparkSession) -> None:
+    """VariableScaleDecimal: with more places than the column has, it would be rounded."""
+    row = schema_files.parse_ddl_schema(spark, "d DECIMAL(10,2)", "test.ddl")
+    numbers = {
+        ("1.234", 3): None, ("1.230", 3): Decimal("1.23"), ("-1.235", 3): None, ("0.000", 3): Decimal(0), ("0.001", 3): None,
+        ("-12.3400000000000000000000000", 25): Decimal("-12.34"), ("-12.3400000000000000000000001", 25): None,
+        ("-5", 0): Decimal(-5), ("0.99999", 5): None, ("100000000.0", 1): None,
+    }  # fmt: skip
+    events: list[Event] = [
+        postgres("c", 5, after={"d": {"scale": scale, "value": unscaled(text)}}) for text, scale in numbers
+    ]
+    wanted = [*numbers.values(), Decimal(500), None, None, None]
+    more: list[Any] = [
+        {"scale": -2, "value": unscaled("5")}, {"scale": 0, "value": 1234}, {"scale": 0, "value": ""}, {"scale": 0, "value": "x!"},
+    ]  # fmt: skip
+    events += [postgres("c", 5, after={"d": each}) for each in more]
+    rows = decoded(spark, ChangeDecoder(row, debezium.debezium_envelope()), [sent(each) for each in events])
+    assert [each["d"] for each in rows] == wanted
+    assert {each["_error"] for each, d in zip(rows, wanted, strict=True) if d is None} == {"wrong type: d"}
+
+
 @pytest.mark.parametrize("scale", [0, 5, 38])
 def test_decimals_are_those_of_twos_complement(spark: SparkSession, scale: int) -> None:
     choose = random.Random(scale)

@@ -17,6 +17,8 @@ from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
+from millrace.etl.repair.erase_condition import ErasureCondition
+from millrace.etl.repair.erase_targets import ErasureTarget
 from millrace.etl.sinks.delivery.row_version_history import new_and_newly_ended_versions
 from millrace.etl.sinks.iceberg_history import IcebergHistorySink
 from tests.spark.queries import test_keyed_and_windowed_results
@@ -155,6 +157,100 @@ def test_random_versions_in_any_batches_show_the_last_of_those_whose_time_had_co
                 and (row["_valid_to"] is None or at(second) < row["_valid_to"].replace(tzinfo=UTC))
             ]  # fmt: skip
             assert shown_ == wanted, (key, second)
+
+
+def written(spark: SparkSession, table: dict[str, Row], batch: list[tuple[Any, ...]]) -> None:
+    """Write a batch of versions into a table that may have lost some."""
+    new, stored = (
+        spark.createDataFrame(rows, COLUMNS)
+        for rows in (batch, [tuple(r[n] for n in NAMES) for r in table.values()])
+    )
+    values = {each[0]: each for each in batch}
+    every = any(each[0].startswith(" ") for each in batch)
+    for row in new_and_newly_ended_versions(new, stored, every=every, erased=True).collect():
+        known = values.get(row["_id"]) or tuple(table[row["_id"]])
+        table[row["_id"]] = Row(*NAMES)(known[0], row["_order"], *known[2:5], row["_valid_to"])
+
+
+def rows_shown(table: dict[str, Row], key: str, second: int) -> list[Any]:
+    return [
+        row["_hash"] for row in table.values()
+        if row["_id"].split(" ")[0] == key and row["_valid_from"].replace(tzinfo=UTC) <= at(second)
+        and (row["_valid_to"] is None or at(second) < row["_valid_to"].replace(tzinfo=UTC))
+    ]  # fmt: skip
+
+
+def version(key: str, place: int, second: int, value: int | None) -> tuple[Any, ...]:
+    position = f"{'l' * 16}{place:064d}"
+    return (f"{key} {position}", f"1{place:016d}{position}", value is None, value, at(second), None)
+
+
+def test_an_erased_version_leaves_a_gap_that_later_batches_keep(spark: SparkSession) -> None:
+    """The plain computation knows all versions, and shows nothing while an erased one was the row."""
+    choose = random.Random(7)
+    given = []
+    for place in range(120):
+        key = choose.choice(("k1", "k2", "k3", "k4", *([""] if place % 9 == 0 else [])))
+        value = None if not key or choose.random() < 0.15 else choose.randrange(4)
+        given.append(version(key, place, 2 * place + choose.randrange(2), value))
+    table: dict[str, Row] = {}
+    erased: set[str] = set()
+    for first in range(0, 120, 40):
+        again = choose.sample(given[:first], first // 8)
+        batch = [*given[first : first + 40], *(each for each in again if each[0] not in erased)]
+        written(spark, table, choose.sample(batch, len(batch)))
+        gone = {
+            i
+            for i, row in table.items()
+            if (i.split(" ")[0], row["_hash"]) in {("k1", 1), ("k2", 0), ("k3", 2)}
+        }
+        table = {i: row for i, row in table.items() if i not in gone}
+        erased |= gone
+    assert len(erased) > 10
+    for key in ("k1", "k2", "k3", "k4"):
+        mine = [each for each in given if each[0].split(" ")[0] in (key, "")]
+        for second in range(242):
+            here = [each for each in mine if each[4] <= at(second)]
+            wanted = [] if not here or here[-1][2] or here[-1][0] in erased else [here[-1][3]]
+            assert rows_shown(table, key, second) == wanted, (key, second)
+
+
+def test_what_lands_late_beside_a_gap(spark: SparkSession) -> None:
+    table: dict[str, Row] = {}
+    written(spark, table, [version("k", 10, 10, 1), version("k", 30, 30, 2), version("k", 50, 50, 3)])
+    [gone] = [i for i, row in table.items() if row["_hash"] == 2]
+    del table[gone]
+    for late, shown_ in (
+        (version("k", 20, 20, 4), {10: [1], 20: [4], 29: [4], 30: [], 49: [], 50: [3]}),
+        (version("k", 40, 40, 5), {20: [4], 29: [4], 30: [], 39: [], 40: [5], 49: [5], 50: [3]}),
+        (version("k", 60, 60, 4), {29: [4], 30: [], 59: [3], 60: [4], 99: [4]}),
+        # Once more, as a producer would send it again.
+        (version("k", 30, 30, 2), {29: [4], 30: [2], 39: [2], 40: [5]}),
+    ):
+        written(spark, table, [late])
+        assert {second: rows_shown(table, "k", second) for second in shown_} == shown_
+
+
+def test_an_erasure_in_a_table_leaves_the_version_before_its_end(spark: SparkSession, table: Names) -> None:
+    out = table("history")
+    schema = spark.createDataFrame([], f"{COLUMNS}, code STRING").schema
+    sink = IcebergHistorySink(out)
+    sink.prepare(spark, schema)
+
+    def write(*versions: tuple[Any, ...]) -> dict[int, Any]:
+        rows = [(*each, f"c{each[3]}") for each in versions]
+        sink.write(spark.createDataFrame(rows, schema).persist(), None, lambda _: None)
+        kept = spark.table(str(out)).collect()
+        return {row["_hash"]: row["_valid_to"] and row["_valid_to"].replace(tzinfo=UTC) for row in kept}
+
+    assert write(version("k", 1, 1, 1), version("k", 2, 2, 2), version("k", 3, 3, 3)) == {
+        1: at(2), 2: at(3), 3: None,
+    }  # fmt: skip
+    ErasureTarget(out, "rows", (), keyed=True).erase_matching_rows(
+        spark, ErasureCondition(spark, "code = 'c2'"), "e1"
+    )
+    assert write(version("k", 4, 4, 4)) == {1: at(2), 3: at(4), 4: None}
+    assert write(version("k", 5, 5, 5)) == {1: at(2), 3: at(4), 4: at(5), 5: None}
 
 
 def test_a_table_of_current_rows_gets_no_history(spark: SparkSession, table: Names) -> None:

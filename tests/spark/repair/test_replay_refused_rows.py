@@ -13,6 +13,7 @@ import boto3
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from millrace.etl.job import build_queries
 from millrace.etl.launch.entry_script_arguments import ReplayRequest
@@ -217,11 +218,82 @@ def test_maps_of_a_letter_have_keys_of_their_type(spark: SparkSession, table: Na
         [(str(i), "x", bytearray(each.encode())) for i, each in enumerate(wrong)],
         "_root STRING, _source STRING, _corrected BINARY",
     )
-    replayer: Any = RefusedRowReplayer.__new__(RefusedRowReplayer)
-    object.__setattr__(replayer, "schema", rows.schema)
-    given = letters.unionByName(fixed, allowMissingColumns=True)
-    read, unreadable = replayer._rows_and_unreadable_letters(given)
+    read, unreadable = read_as_rows(rows.schema, letters.unionByName(fixed, allowMissingColumns=True))
     assert read.schema.simpleString() == rows.schema.simpleString()
     want = {(r["_id"], str(r)) for r in rows.collect()}
     assert {(r["_id"], str(r)) for r in read.collect()} == want
     assert sorted(r["_root"] for r in unreadable.collect()) == [str(i) for i in range(len(wrong))]
+
+
+def read_as_rows(schema: StructType, letters: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Rows of a sink made of letters, and the letters that are none."""
+    replayer: Any = RefusedRowReplayer.__new__(RefusedRowReplayer)
+    object.__setattr__(replayer, "schema", schema)
+    rows: tuple[DataFrame, DataFrame] = replayer._rows_and_unreadable_letters(letters)
+    return rows
+
+
+CORRECTED = {
+    '{"t": 200}': "wrong type: t",
+    '{"d": 1e400}': "a number out of range: d",
+    '{"d": NaN}': "not exactly one JSON object",
+    '{"at": 1700000000000}': "wrong type: at (looks like milliseconds)",
+    '{"day": "2026-1-1x"}': "wrong type: day",
+    '{"tt": 5, "D": 1, "d": 1.5, "_order": ""}': "no column of this sink: tt, D",
+    '{"t": 5} {"t": 6}': "not exactly one JSON object",
+    '{"m": {"a": 1, "a": 2}}': "a name twice in a map: m",
+    '{"b": "xx!"}': "wrong type: b",
+    "{'t': 1}": "not exactly one JSON object",
+}
+
+
+def test_a_wrong_correction_stays_a_letter_with_its_reason(spark: SparkSession) -> None:
+    shape = "_id STRING, _source STRING, t TINYINT, d DOUBLE, at TIMESTAMP, day DATE, m MAP<STRING, INT>, b BINARY, `a.b` INT"
+    good = '{"_id": "forged", "t": -5, "at": "2026-01-01T00:00:00Z", "m": {"a": null}, "b": "AAE=", "a.b": 7}'
+    given = spark.createDataFrame(
+        [(text, "x", None, None, bytearray(b"{}"), bytearray(text.encode())) for text in (good, *CORRECTED)],
+        "_root STRING, _source STRING, _arrived_at TIMESTAMP, _landed_at TIMESTAMP, _bytes BINARY, _corrected BINARY",
+    )
+    read, unreadable = read_as_rows(spark.createDataFrame([], shape).schema, given)
+    assert {row["_root"]: row["_why"] for row in unreadable.collect()} == {
+        text: f"millrace: {why}" for text, why in CORRECTED.items()
+    }
+    [row] = read.collect()
+    assert tuple(row) == (good, "x", -5, None, datetime(2026, 1, 1), None, {"a": None}, b"\0\1", 7)
+    # A sink may have no columns of its own.
+    assert read_as_rows(spark.createDataFrame([], "_id STRING, _source STRING").schema, given)[0].count() == 0
+
+
+SHAPE = """_id STRING, _source STRING, t TINYINT, l BIGINT, b BOOLEAN, f FLOAT, d DOUBLE, n DECIMAL(38, 10), at TIMESTAMP, local TIMESTAMP_NTZ,
+day DATE, bytes BINARY, payload STRING, _joined_id STRING, parts ARRAY<STRUCT<d: DOUBLE, at: ARRAY<TIMESTAMP_NTZ>, b: BINARY>>,
+m MAP<BIGINT, STRUCT<n: DECIMAL(4, 2), day: DATE>>"""
+NOON = datetime(2026, 1, 1, 12, 0, 0, 123456)
+WHOLE = (
+    "x", -128, 2**63 - 1, True, 0.1, 1e-300, Decimal("-1234567890123456789012345678.0123456789"), NOON, NOON, NOON.date(),
+    b"\0\xff", '{"a": 1.50} é 😀 \\u0041 \u2028', "r", [(0.5, [NOON, None], b""), None], {-(2**40): (Decimal("1.50"), NOON.date())},
+)  # fmt: skip
+
+
+def test_a_letter_holds_its_row_exactly(spark: SparkSession) -> None:
+    """Values of each type, also those that JSON has no form of, and the same letters with a harmless correction."""
+    odd = {"d": float("nan"), "f": float("-inf"), "parts": [(float("inf"), [], None)]}
+    schema = spark.createDataFrame([], SHAPE).schema
+    names = schema.fieldNames()
+    held = [
+        ("a", *WHOLE),
+        ("b", "x", *(odd.get(name) for name in names[2:])),
+        ("c", "x", *[None] * (len(names) - 2)),
+    ]
+    rows = spark.createDataFrame(held, schema)
+    letters = dead_letters_of_refused_rows(rows, F.lit("refused")).withColumn("_root", F.col("_id"))
+    want = {row["_id"]: str(row) for row in rows.collect()}
+    for correction in ("NULL", "_bytes"):
+        read, unreadable = read_as_rows(schema, letters.withColumn("_corrected", F.expr(correction)))
+        assert {row["_id"]: str(row) for row in read.collect()} == want
+        assert unreadable.count() == 0
+    written = letters.withColumn("_corrected", F.expr("concat(_bytes, cast(' ' AS BINARY))"))
+    read, unreadable = read_as_rows(schema, written)
+    assert {row["_id"]: str(row) for row in read.collect()} == {
+        n: each for n, each in want.items() if n != "b"
+    }
+    assert [row["_why"] for row in unreadable.collect()] == ["millrace: wrong type: f, d"]
