@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -43,7 +42,6 @@ _NAMES: Mapping[str, DataType] = {
     "timestamp": TimestampType(),
     "timestamp_ntz": TimestampNTZType(),
 }
-_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def parse_ddl(text: str) -> StructType:
@@ -119,7 +117,7 @@ def type_as_ddl(kind: DataType) -> str:
         return f"MAP<{type_as_ddl(kind.keyType)}, {type_as_ddl(kind.valueType)}>"
     if isinstance(kind, StructType):
         inner = (
-            f"{_quoted_name(f.name)}: {type_as_ddl(f.dataType)}{'' if f.nullable else ' NOT NULL'}"
+            f"{_quoted_name(f.name)}: {type_as_ddl(f.dataType)}{'' if f.nullable else ' NOT NULL'}{_comment_clause(f)}"
             for f in kind.fields
         )
         return f"STRUCT<{', '.join(inner)}>"
@@ -127,4 +125,4 @@ def type_as_ddl(kind: DataType) -> str:
 
 
 def _quoted_name(name: str) -> str:
-    return name if _PLAIN_NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"
+    return name if ddl.PLAIN_NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"

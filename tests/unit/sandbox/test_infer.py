@@ -106,6 +106,26 @@ def test_names_that_spark_takes_for_one_are_one_column(names: str) -> None:
     assert header.schema.names == [names[0], "c2"]
 
 
+@pytest.mark.parametrize(
+    "name", ["naïve", "größe", "\N{LATIN SMALL LETTER DOTLESS I}d", "1", "1e5", "2L", "3bd", "a b"]
+)
+def test_a_name_that_spark_reads_only_in_backticks_is_written_in_them_and_refused_without(name: str) -> None:
+    written = ddl_and_pyspark_types.schema_as_ddl(
+        infer_from_json([json.dumps({name: {name: 1}}).encode()]).schema
+    )
+    assert written == f"`{name}` STRUCT<`{name}`: BIGINT>\n"
+    assert [each.name for each in of_ddl.parse_ddl(written)] == [name]
+    for bare in (f"{name} INT", f"a STRUCT<{name}: INT>"):
+        with pytest.raises(of_ddl.DdlError):
+            of_ddl.parse_ddl(bare)
+
+
+@pytest.mark.parametrize("text", ["a\N{NO-BREAK SPACE}INT", "a INT\f", "a DECIMAL(١٠,2)", "a VARCHAR(x)"])
+def test_characters_that_spark_takes_for_no_blank_or_digit_are_refused(text: str) -> None:
+    with pytest.raises(of_ddl.DdlError):
+        of_ddl.parse_ddl(text)
+
+
 def test_an_id_that_outgrows_the_sample_is_no_dead_letter() -> None:
     small = [b'{"id":1,"in":{"n":[2]}}', b'{"id":2147483647,"in":{"n":[]}}']
     assert infer_from_json(small).schema.simpleString() == "struct<id:bigint,in:struct<n:array<bigint>>>"
