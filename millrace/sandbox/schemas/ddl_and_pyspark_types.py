@@ -104,6 +104,14 @@ def schema_as_ddl(schema: StructType) -> str:
     return ",\n".join(lines) + "\n"
 
 
+def ddl_problems(text: str) -> list[str]:
+    """Return why no payload can be decoded by a DDL text."""
+    try:
+        return list(ddl.ddl_field_problems(ddl.parse_ddl(text)))
+    except ddl.DdlError as error:
+        return [str(error)]
+
+
 def _comment_clause(field: StructField) -> str:
     text = str(field.metadata.get("comment", "")).replace("'", "\\'")
     return f" COMMENT '{text}'" if text else ""

@@ -18,7 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from millrace.cli.plan.schema.check_against_deployed_tables import check
-from millrace.cli.shared.console import figure_columns, print_rich, reporting_write_errors_as_wrong_option
+from millrace.cli.shared.console import (
+    CommandRefusedError,
+    figure_columns,
+    print_rich,
+    reporting_write_errors_as_wrong_option,
+)
 from millrace.cli.shared.options import (
     AsJson,
     KafkaAddress,
@@ -185,7 +190,12 @@ def infer(
             )
         text, result = read_avro_schema_text_and_fields(file.read_bytes())
         as_ddl = out is not None and out.suffix == ".ddl"
-        text = ddl_and_pyspark_types.schema_as_ddl(result.schema) if as_ddl else text
+        if as_ddl:
+            text = ddl_and_pyspark_types.schema_as_ddl(result.schema)
+            if problems := ddl_and_pyspark_types.ddl_problems(text):
+                raise CommandRefusedError(
+                    f"{file}: its schema cannot be written as {out}: {'; '.join(problems)}"
+                )
         found = {"": _InferredSchemaFile(result, text, out)}
     else:
         payloads, names, delimiter = _payloads_with_columns_and_delimiter(
@@ -331,7 +341,8 @@ def _payloads_with_columns_and_delimiter(
         )
         return payloads, names, delimiter or read_sample_records.guess_delimiter(payloads[:20], names)
     headed = form == "csv" and names is None
-    payloads = read_sample_records.read_nonempty_lines(file, count + headed)
+    blanks = b"\r\n" if form == "csv" else b" \t\r\n"
+    payloads = read_sample_records.read_nonempty_lines(file, count + headed, blanks)
     delimiter = delimiter or read_sample_records.guess_delimiter(payloads[:20], names)
     if headed:
         return payloads[1:], read_sample_records.csv_header(file, delimiter), delimiter
