@@ -89,10 +89,12 @@ def infer_from_changes(
     """
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     declared: dict[str, _DeclaredRow] = defaultdict(_DeclaredRow)
+    refused: list[str] = []  # of whichever table: each reports them
     for payload in payloads:
         try:
             event = read_json_object(payload)
-        except UnreadableRecordError:
+        except UnreadableRecordError as error:
+            refused.append(str(error))
             continue
         wrapped = isinstance(event.get("schema"), dict) and "payload" in event
         table, row = (_table_and_row_of_debezium if form == "debezium" else _table_and_row_of_dms)(
@@ -107,7 +109,7 @@ def infer_from_changes(
         raise InferenceError(f"no record of the sample is a change of a row in format {form}")
     result = {}
     for table, some in sorted(rows.items()):
-        guessed = infer_from_objects(some, (), required=required, narrow=narrow)
+        guessed = infer_from_objects(some, refused, required=required, narrow=narrow)
         result[table] = _schema_with_declared_types(guessed, declared[table], some, guess=form == "debezium")
     return result
 

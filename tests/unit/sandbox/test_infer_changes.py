@@ -159,6 +159,16 @@ def test_declared_types_that_no_column_reads_both_of_are_named(tmp_path: Path) -
     assert not any(remarks.values())
 
 
+def test_records_that_no_decoder_reads_are_counted_at_each_table(tmp_path: Path) -> None:
+    sample = tmp_path / "sample.jsonl"
+    good = json.dumps(event("orders", after={"id": 1}))
+    sample.write_text("\n".join([good, good.replace('"id": 1', f'"id": {"1" * 1001}'), "{", '{"ts_ms":1}']))
+    command = ["schema", "infer", "--json", "--file", str(sample), "--format", "debezium"]
+    [found] = json.loads(CliRunner().invoke(app, command).stdout)["tables"].values()
+    assert (found["records"], found["unreadable"]) == (1, 2)
+    assert "more than 1,000 digits" in found["reason"]
+
+
 def test_what_a_declared_type_does_not_hold_is_named(tmp_path: Path) -> None:
     scaled = {"type": "struct", "name": "io.debezium.data.VariableScaleDecimal"}
     nanos = {"type": "int64", "name": "io.debezium.time.NanoTimestamp"}
