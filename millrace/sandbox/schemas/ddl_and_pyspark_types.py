@@ -117,15 +117,17 @@ def _comment_clause(field: StructField) -> str:
     return f" COMMENT '{text}'" if text else ""
 
 
-def type_as_ddl(kind: DataType) -> str:
-    """Return a type as DDL, such as ``ARRAY<STRUCT<a: INT NOT NULL>>``."""
+def type_as_ddl(kind: DataType, *, in_collection: bool = False) -> str:
+    """Return a type as DDL, such as ``ARRAY<STRUCT<a: INT>>``; Spark keeps no NOT NULL inside of an array or map."""
     if isinstance(kind, ArrayType):
-        return f"ARRAY<{type_as_ddl(kind.elementType)}>"
+        return f"ARRAY<{type_as_ddl(kind.elementType, in_collection=True)}>"
     if isinstance(kind, MapType):
-        return f"MAP<{type_as_ddl(kind.keyType)}, {type_as_ddl(kind.valueType)}>"
+        value = type_as_ddl(kind.valueType, in_collection=True)
+        return f"MAP<{type_as_ddl(kind.keyType)}, {value}>"
     if isinstance(kind, StructType):
         inner = (
-            f"{_quoted_name(f.name)}: {type_as_ddl(f.dataType)}{'' if f.nullable else ' NOT NULL'}{_comment_clause(f)}"
+            f"{_quoted_name(f.name)}: {type_as_ddl(f.dataType, in_collection=in_collection)}"
+            f"{'' if f.nullable or in_collection else ' NOT NULL'}{_comment_clause(f)}"
             for f in kind.fields
         )
         return f"STRUCT<{', '.join(inner)}>"

@@ -455,6 +455,14 @@ def test_empty_columns_and_empty_lines_of_a_file(tmp_path: Path) -> None:
     )
 
 
+INNER = {"type": "record", "name": "I", "fields": [{"name": "m", "type": "int"}]}
+PART = {
+    "type": "record",
+    "name": "P",
+    "fields": [{"name": "n", "type": "int"}, {"name": "of", "type": INNER}],
+}
+
+
 @pytest.mark.parametrize(
     ("kind", "written"),
     [
@@ -462,6 +470,9 @@ def test_empty_columns_and_empty_lines_of_a_file(tmp_path: Path) -> None:
         ({"type": "long", "logicalType": "local-timestamp-millis"}, "TIMESTAMP_NTZ"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 2}, None),
         ({"type": "record", "name": "E", "fields": []}, None),
+        ({"type": "array", "items": PART}, "ARRAY<STRUCT<n: INT, of: STRUCT<m: INT>>>"),
+        ({"type": "map", "values": PART}, "MAP<STRING, STRUCT<n: INT, of: STRUCT<m: INT>>>"),
+        (PART, "STRUCT<n: INT NOT NULL, of: STRUCT<m: INT NOT NULL> NOT NULL>"),
     ],
 )
 def test_a_ddl_file_has_the_types_of_spark_or_is_not_written(
@@ -470,11 +481,12 @@ def test_a_ddl_file_has_the_types_of_spark_or_is_not_written(
     file, out = tmp_path / "o.avro", tmp_path / "o.ddl"
     with file.open("wb") as stream:
         fields = [{"name": "a", "type": kind}]
-        schema = kind if kind["type"] == "record" else {"type": "record", "name": "R", "fields": fields}
+        schema = kind if kind.get("name") == "E" else {"type": "record", "name": "R", "fields": fields}
         fastavro.writer(stream, schema, [], validator=False)
     status, _ = run("--file", str(file), "--out", str(out))
     assert (out.read_text() if out.exists() else None) == (written and f"a {written} NOT NULL\n")
     assert (status == 0) == bool(written)
+    assert not written or list(of_ddl.ddl_field_problems(of_ddl.parse_ddl(out.read_text()))) == []
 
 
 def run(*arguments: str) -> tuple[int, str]:

@@ -169,6 +169,18 @@ def test_records_that_no_decoder_reads_are_counted_at_each_table(tmp_path: Path)
     assert "more than 1,000 digits" in found["reason"]
 
 
+def test_a_declared_type_that_no_query_can_have_is_not_written(tmp_path: Path) -> None:
+    scale = {"name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "50"}}
+    record = wrapped([{"field": "d", "type": "bytes", **scale}], d="AQ==")
+    out = tmp_path / "schemas"
+    done = infer(tmp_path, [record], "--format", "debezium", "--out", str(out))
+    assert done.exit_code == 2
+    shown = " ".join(done.output.replace("│", " ").split())
+    assert "no query can have" in shown
+    assert "decimal(38,50)" in shown
+    assert not out.exists()
+
+
 def test_what_a_declared_type_does_not_hold_is_named(tmp_path: Path) -> None:
     scaled = {"type": "struct", "name": "io.debezium.data.VariableScaleDecimal"}
     nanos = {"type": "int64", "name": "io.debezium.time.NanoTimestamp"}

@@ -190,12 +190,7 @@ def infer(
             )
         text, result = read_avro_schema_text_and_fields(file.read_bytes())
         as_ddl = out is not None and out.suffix == ".ddl"
-        if as_ddl:
-            text = ddl_and_pyspark_types.schema_as_ddl(result.schema)
-            if problems := ddl_and_pyspark_types.ddl_problems(text):
-                raise CommandRefusedError(
-                    f"{file}: its schema cannot be written as {out}: {'; '.join(problems)}"
-                )
+        text = ddl_and_pyspark_types.schema_as_ddl(result.schema) if as_ddl else text
         found = {"": _InferredSchemaFile(result, text, out)}
     else:
         payloads, names, delimiter = _payloads_with_columns_and_delimiter(
@@ -220,6 +215,13 @@ def infer(
             table: _InferredSchemaFile(each, ddl_and_pyspark_types.schema_as_ddl(each.schema), places[table])
             for table, each in tables.items()
         }
+    if problems := [
+        f"{each.out}: {problem}"
+        for each in found.values()
+        if each.out is not None and each.out.suffix == ".ddl"
+        for problem in ddl_and_pyspark_types.ddl_problems(each.text)
+    ]:
+        raise CommandRefusedError(f"the sample has a schema that no query can have: {'; '.join(problems)}")
     for each in found.values() if changes else ():
         _refuse_existing_or_unwritable_out(each.out, force=force)
     for each in found.values():
