@@ -67,7 +67,7 @@ def _jobs_and_stages_that_read_source(batch: Batch) -> list[tuple[SparkJob, Stag
             table = any(each.name.startswith(_TABLES) for each in stage.scans)
             if held or table or not stage.scans or action in seen:
                 continue
-            records = int(stage.tasks.records_read.sum())
+            records = int(stage.tasks.successful.records_read.sum())
             if records:
                 read[records].append((job, stage))
                 seen.add(action)
@@ -123,7 +123,7 @@ def _missing_cache_finding(view: QueryView) -> Finding | None:
 
 def _records_of_one_read(batch: Batch, readers: list[tuple[SparkJob, Stage]]) -> float:
     """Return a batch's records as one reader had them: without offsets, Spark's count adds up all readers."""
-    read = min((int(stage.tasks.records_read.sum()) for _, stage in readers), default=0)
+    read = min((int(stage.tasks.successful.records_read.sum()) for _, stage in readers), default=0)
     return read or batch.records
 
 
@@ -182,7 +182,7 @@ def _written_file_sizes(batch: Batch) -> list[Floats]:
     written: dict[int, list[Floats]] = defaultdict(list)
     for job in batch.jobs:
         for stage in job.stages:
-            sizes = stage.tasks.bytes_written
+            sizes = stage.tasks.successful.bytes_written
             if sizes.any():
                 written[_action_number(job)].append(sizes[sizes > 0].astype(float))
     return [np.concatenate(each) for each in written.values()]

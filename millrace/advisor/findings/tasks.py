@@ -61,8 +61,8 @@ class StageAcrossBatches:
 
     @property
     def task_seconds(self) -> Floats:
-        """Seconds of all its tasks."""
-        return np.concatenate([stage.tasks.durations for _, stage in self.pairs])
+        """Seconds of all its tasks that succeeded."""
+        return np.concatenate([stage.tasks.successful.durations for _, stage in self.pairs])
 
     @property
     def reads_shuffle(self) -> bool:
@@ -124,14 +124,13 @@ def _is_worth_a_finding(lost: Floats, share: Floats) -> bool:
 
 
 def _records_of_tasks(stage: Stage) -> Floats:
-    tasks = stage.tasks
-    read = tasks.records_read + tasks.shuffle_records_read
-    return np.asarray(read[tasks.did_whole_partition], float)
+    tasks = stage.tasks.successful
+    return np.asarray(tasks.records_read + tasks.shuffle_records_read, float)
 
 
 def _duration_and_record_skew(stage: Stage) -> tuple[float, float]:
     """Return the longest task's duration and its records, each as a multiple of the others' median."""
-    durations, records = stage.tasks.durations[stage.tasks.did_whole_partition], _records_of_tasks(stage)
+    durations, records = stage.tasks.successful.durations, _records_of_tasks(stage)
     if len(durations) < 2:
         return 1.0, 1.0
     longest = int(np.argmax(durations))
@@ -145,7 +144,7 @@ def _duration_and_record_skew(stage: Stage) -> tuple[float, float]:
 
 def _skew_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Finding | None:
     def seconds_saved_without_skew(each: Stage) -> float:
-        durations = each.tasks.durations[each.tasks.did_whole_partition]
+        durations = each.tasks.successful.durations
         if not len(durations):
             return 0.0
         return float(durations.max() - durations.sum() / min(cores, len(durations)))
@@ -156,7 +155,8 @@ def _skew_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Fin
     if times.low < SKEWED or records.low < SKEWED or not _is_worth_a_finding(lost, share):
         return None
     pooled = stage.task_seconds
-    longest = (int(each.tasks.index[int(np.argmax(each.tasks.durations))]) for _, each in stage.pairs)
+    done = (each.tasks.successful for _, each in stage.pairs)
+    longest = (int(each.index[int(np.argmax(each.durations))]) for each in done if len(each))
     heaviest, often = Counter(longest).most_common(1)[0]
     return view.make_finding(
         "skewed-tasks",
@@ -193,7 +193,7 @@ def _wave_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Fin
         return None
 
     def seconds_saved_with_full_waves(each: Stage) -> float:
-        durations = each.tasks.durations[each.tasks.did_whole_partition]
+        durations = each.tasks.successful.durations
         return makespan_of_list_scheduling(durations, cores) - float(durations.sum()) / cores
 
     lost, share = _saved_seconds_and_shares(stage, seconds_saved_with_full_waves)
@@ -225,9 +225,7 @@ def _too_few_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: in
         return None
     lost, share = _saved_seconds_and_shares(
         stage,
-        lambda each: (
-            float(each.tasks.durations[each.tasks.did_whole_partition].max(initial=0)) * (1 - tasks / cores)
-        ),
+        lambda each: float(each.tasks.successful.durations.max(initial=0)) * (1 - tasks / cores),
     )
     if not _is_worth_a_finding(lost, share):
         return None
@@ -250,7 +248,9 @@ def _too_many_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: i
     tasks = stage.partitions
     if tasks < MANY * max(cores, view.history.cores):
         return None
-    durations = median_with_interval([float(np.median(each.tasks.durations)) for _, each in stage.pairs])
+    durations = median_with_interval(
+        [float(np.median(each.tasks.successful.durations)) for _, each in stage.pairs]
+    )
     if durations.high >= SHORT_TASK:
         return None
     # The shortest tenth of the tasks have almost no records: their time is the cost of a task.
@@ -314,7 +314,9 @@ def _shuffle_partition_changes(
     # A log without its first part has no settings; in any other, a missing setting has Spark's default.
     said = view.history.properties.get(SHUFFLE, _DEFAULT) if view.history.properties else None
     most = int(said) if said is not None and said.isdecimal() else None
-    read = median_with_interval([float(each.tasks.shuffle_bytes_read.sum()) for _, each in stage.pairs]).value
+    read = median_with_interval(
+        [float(each.tasks.successful.shuffle_bytes_read.sum()) for _, each in stage.pairs]
+    ).value
     if stage.is_count_adaptive and read > 0 and (most is None or tasks <= most):
         # Spark merges a shuffle's partitions up to so many bytes; it would merge another number of them again.
         return view.changes_for("merged", None, f"{max(1, math.ceil(read / tasks))}b")
@@ -344,6 +346,7 @@ def _failed_tasks_finding(view: QueryView) -> Iterator[Finding]:
     again = len(batches) / len(view.query.batches)
     spent = median_with_interval(wasted)
     place = view.subject.where or "the job's program"
+    lost = error == "ExecutorLostFailure"
     yield view.make_finding(
         "retried-tasks",
         words=f"{count} task attempts of {view.query.name} failed and were run again, {most} of them with {error}: "
@@ -356,8 +359,10 @@ def _failed_tasks_finding(view: QueryView) -> Iterator[Finding]:
         ),
         changes=view.subject.code_changes(
             f"query {view.query.name} of {place}",
-            "what the tasks call",
-            f"nothing that raises {message or error}",
+            "the executors" if lost else "what the tasks call",
+            "none that is removed or lost while it runs tasks"
+            if lost
+            else f"nothing that raises {message or error}",
         ),
         saved=spent.times(again),
         batches=batches,
@@ -373,5 +378,5 @@ def _seconds_for_failed_attempts(stage: Stage, cores: int) -> float:
         in_turn = np.bincount(place, durations).max(initial=0.0)
         return max(float(durations.sum()) / max(cores, 1), float(in_turn))
 
-    first = ~stage.tasks.speculative
-    return shortest_schedule(first) - shortest_schedule(first & ~stage.tasks.failed)
+    ended = ~stage.tasks.killed
+    return shortest_schedule(ended) - shortest_schedule(ended & ~stage.tasks.failed)

@@ -225,8 +225,8 @@ def _batch_sample(
     begins, ends, packed = [], [], 0.0
     sums, passes, others = np.zeros(6), 0, []
     for stage in batch.stages:
-        begins.append(stage.tasks.launched[stage.tasks.did_whole_partition])
-        ends.append(stage.tasks.finished[stage.tasks.did_whole_partition])
+        begins.append(stage.tasks.successful.launched)
+        ends.append(stage.tasks.successful.finished)
         times = successful_task_seconds(stage)
         packed += makespan_of_list_scheduling(times, cores)
         if len(times) != partitions:
@@ -246,7 +246,7 @@ def _batch_sample(
 
 def _records_per_task(stage: Stage, batch: Batch) -> Floats:
     """Return the records of each task that succeeded; divided evenly where the connector does not count them."""
-    read = stage.tasks.records_read[stage.tasks.did_whole_partition].astype(float)
+    read = stage.tasks.successful.records_read.astype(float)
     return read if read.sum() >= batch.records else np.full(len(read), batch.records / len(read))
 
 

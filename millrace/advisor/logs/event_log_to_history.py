@@ -72,11 +72,12 @@ def read_history(log: EventLog) -> History:
     ended_at = ended_at or lines.ended_at
     if log.finished and not (reader.complete or ended_at):
         ended_at = "its last part is missing, as the application has ended"
-    # The last line of a running application may be half written: that is no damage.
-    if lines.cut_off and reader.last_failed:
+    # The last line of a running application may be half written: that is no damage. One that can be read may lack its line feed.
+    cut_off = lines.cut_off and (reader.last_failed or not reader.complete)
+    if cut_off and reader.last_failed:
         reader.unread -= 1
     lost = log.lost or not reader.begins
-    return reader.build_history(cut_off=lines.cut_off, lost=lost, too_long=lines.too_long, ended_at=ended_at)
+    return reader.build_history(cut_off=cut_off, lost=lost, too_long=lines.too_long, ended_at=ended_at)
 
 
 class _ReadingEndedError(Exception):

@@ -189,7 +189,7 @@ def pack_task_row(event: Mapping[str, Any], executor: int) -> bytes:
         *figures[5:],
         executor,
         bool(info.get("Failed")),
-        bool(info.get("Speculative")),
+        bool(info.get("Killed")),
     )
 
 

@@ -33,9 +33,7 @@ _MANY_PARTS = 256
 
 def successful_task_seconds(stage: Stage) -> Floats:
     """Return the seconds of a stage's tasks that succeeded, without duplicates."""
-    return np.asarray(
-        np.maximum(stage.tasks.durations[stage.tasks.did_whole_partition], INSTANT), dtype=np.float64
-    )
+    return np.asarray(np.maximum(stage.tasks.successful.durations, INSTANT), dtype=np.float64)
 
 
 def observed_partition_count(batches: Sequence[Batch]) -> int:
@@ -131,9 +129,9 @@ def partition_shares(batches: Sequence[Batch], partitions: int) -> tuple[EqualPa
     if len(offsets) != partitions:
         offsets = np.zeros(partitions)
         for batch in batches:
-            stage = batch.stages[0]
-            if len(stage.tasks) == partitions:
-                np.add.at(offsets, np.clip(stage.tasks.index, 0, partitions - 1), stage.tasks.records_read)
+            tasks = batch.stages[0].tasks.successful
+            if len(tasks) == partitions:
+                np.add.at(offsets, np.clip(tasks.index, 0, partitions - 1), tasks.records_read)
     total = float(offsets.sum())
     if total <= 0 or offsets.max() / total * partitions <= _EVEN or partitions > _MANY_PARTS:
         return (EqualPartitions(1 / partitions, partitions),)

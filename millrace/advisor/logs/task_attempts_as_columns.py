@@ -18,7 +18,7 @@ TASK = np.dtype(
         *((name, np.int64) for name in ("shuffle_records_read", "shuffle_bytes_read")),
         *((name, np.int32) for name in ("index", "executor")),
         ("failed", np.bool_),
-        ("speculative", np.bool_),
+        ("killed", np.bool_),
     ]
 )
 """One task attempt: see :class:`TaskAttempts`."""
@@ -48,9 +48,9 @@ class TaskAttempts:
     index
         Number of the partition.
     failed
-        True for failed attempts; a killed second copy of a task is not one.
-    speculative
-        True for a second copy of a slow task.
+        True for failed attempts.
+    killed
+        True for attempts that were stopped, such as the slower of two copies of a task.
     """
 
     def __init__(self, table: NDArray[Any]) -> None:
@@ -78,9 +78,9 @@ class TaskAttempts:
         return np.asarray(self.finished - self.launched)
 
     @property
-    def did_whole_partition(self) -> Flags:
-        """True for attempts that did a partition's work: neither failed nor a second copy."""
-        return np.asarray(~self.failed & ~self.speculative)
+    def successful(self) -> TaskAttempts:
+        """The attempts that did a partition's work: one of each partition, as Spark repeats a failed one and kills a second copy."""
+        return TaskAttempts(self.table[~self.failed & ~self.killed])
 
     @property
     def elapsed_seconds(self) -> float:

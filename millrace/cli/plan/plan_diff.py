@@ -21,9 +21,9 @@ from millrace.sizing.alternatives.plan_difference import MONEY, PlanDifference
 from millrace.sizing.plan_as_plain_data import VERSION, plan_as_plain_data
 
 _GUARDS = re.compile(
-    r"(^|\.)(account|project|name|region|removal|governance|redact|role|read_role|flow_logs_role|keys?|owner_key|buckets|image"
-    r"|disposable|url|host|secret|secret_key|bootstrap_servers|authentication|tls|authorities|existing|domain|clients|certificate"
-    r"|sign_in|network|vpc|subnets|notify|transform|spark|connections)(\.|\[|$)"
+    r"(^|\.)(account|project|name|region|removal|governance|redact|(\w+_)?(role|keys?|endpoint)|buckets|image|arn|channels"
+    r"|disposable|url|host|secret|bootstrap_servers|authentication|tls|authorities|existing|domain|clients|certificate|database"
+    r"|sign_in|network|vpc|subnets|notify|transform|spark|connections|registry|location|lake_formation)(\.|\[|$)"
 )
 """Keys that say who may do what, where data goes, what is hidden or kept, and which code runs."""
 
@@ -83,13 +83,20 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
             )
         return _read_plan_document(Path(reference)), None, None
 
+    file, project = Path(env), root.resolve()
+    if file.suffix in _ENVIRONMENT and not file.resolve().is_relative_to(project):
+        raise wrong_option_error(
+            "--diff",
+            reference,
+            f"another environment's file or one that `millrace plan --json` wrote, as no commit has {env}, which lies outside of "
+            "the project",
+        )
     with tempfile.TemporaryDirectory() as folder:
         _extract_commit(reference, root, Path(folder))
         # Jars are those of the lock in each version, and only set-up fetches them.
         if not (state := Path(folder) / ".millrace").exists():
             state.symlink_to(root / ".millrace")
-        file = Path(env)
-        name = Path(folder) / file.resolve().relative_to(root) if file.suffix in _ENVIRONMENT else env
+        name = Path(folder) / file.resolve().relative_to(project) if file.suffix in _ENVIRONMENT else env
         try:
             environment = load(name, root=Path(folder))
             return _planned_version(environment, Path(folder), with_templates=with_templates)

@@ -16,9 +16,15 @@ from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.etl.launch.formats import names_that_clash
 
 _TOKEN = re.compile(
-    r"\s*(?:--[^\n]*|/\*.*?\*/|(?P<token>`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\w+|[<>(),:]))",
+    r"[ \t\r\n]*(?:--[^\n]*|/\*.*?\*/|(?P<token>`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\w+|[<>(),:]))",
     re.S,
 )
+PLAIN_NAME = re.compile(r"(?ai)(?!\d+([lsy]|(e\d+)?(d|f|bd)?)\Z)\w+")
+"""A name that needs no backticks: other letters than A to Z do (Spark 4's INVALID_IDENTIFIER), and so does what Spark reads as a number."""
+
+_BLANKS = " \t\r\n"
+"""Spark 3.5 knows no others between tokens."""
+
 _NAMES: Mapping[str, str] = {
     "boolean": "boolean",
     "tinyint": "tinyint",
@@ -161,15 +167,19 @@ def _has_not_null_inside_collection(kind: DdlType, *, inside: bool = False) -> b
     )
 
 
+def _is_whole_number(token: str) -> bool:
+    return token.isascii() and token.isdecimal()
+
+
 class _DdlParser:
     def __init__(self, text: str) -> None:
         self._tokens: list[tuple[str, int]] = []
         at = 0
-        while text[at:].strip():
+        while text[at:].strip(_BLANKS):
             if (match := _TOKEN.match(text, at)) is None:
-                rest = text[at:].lstrip()
+                rest = text[at:].lstrip(_BLANKS)
                 line = text.count("\n", 0, len(text) - len(rest)) + 1
-                raise DdlError(f"line {line}: at {rest[:20].strip()!r}")
+                raise DdlError(f"line {line}: at {rest[:20].strip(_BLANKS)!r}")
             at = match.end()
             if match["token"]:
                 line = text.count("\n", 0, match.start("token")) + 1
@@ -189,8 +199,9 @@ class _DdlParser:
 
     def _parse_field(self) -> DdlField:
         token = self._peek_token()
-        if token is not None and not token.startswith("`") and not token.replace("_", "a").isalnum():
-            raise self._error("a name is expected")
+        if token is not None and not token.startswith("`") and not PLAIN_NAME.fullmatch(token):
+            quoted = token.replace("_", "a").isalnum()
+            raise self._error(f"the name must be in backticks: `{token}`" if quoted else "a name is expected")
         token = self._take_token()
         name = token[1:-1].replace("``", "`") if token.startswith("`") else token
         self._take_if_next(":")
@@ -222,7 +233,8 @@ class _DdlParser:
         if name in ("varchar", "char", "character"):
             self._take_token()
             self._expect("(")
-            self._take_token()
+            if not _is_whole_number(length := self._take_token()):
+                raise self._error(f"{name}({length}) must have a whole number")
             self._expect(")")
             return DdlType("string")
         if name and name not in _NAMES:
@@ -240,7 +252,9 @@ class _DdlParser:
         if self._take_if_next(","):
             scale = self._take_token()
         if not (
-            precision.isdecimal() and scale.isdecimal() and 0 <= int(scale) <= int(precision) <= _MOST_DIGITS
+            _is_whole_number(precision)
+            and _is_whole_number(scale)
+            and 0 <= int(scale) <= int(precision) <= _MOST_DIGITS
         ):
             raise self._error(
                 f"decimal({precision},{scale}) must have at most {_MOST_DIGITS} digits, and a scale no larger than "

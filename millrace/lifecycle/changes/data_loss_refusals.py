@@ -55,10 +55,13 @@ def data_loss_lines(
     storage = names.stack("storage")
     before, then = (_data_places(templates.get(storage)) for templates in (old, new))
     for output in before.keys() & then.keys():
-        if before[output] != then[output]:
+        (kept, resource), (instead, _) = before[output], then[output]
+        if kept != instead:
+            stays = not resource or does_data_outlive_resource(resource)
+            what = "stays, and roles could no longer reach it" if stays else "is deleted"
             yield (
-                f"{storage}: {_PLACES[output]} {before[output]} becomes {then[output]}: its data stays, and roles could no longer "
-                f"reach it; keep {before[output]}, or make another environment with {then[output]}"
+                f"{storage}: {_PLACES[output]} {kept} becomes {instead}: its data {what}; keep {kept}, or make another "
+                f"environment with {instead}"
             )
 
 
@@ -98,12 +101,12 @@ def _cluster_of_topic(resource: Mapping[str, Any], resources: Mapping[str, Any])
     return f" of {owned[0] if owned else arn.split('/')[1]}"
 
 
-def _data_places(template: Template | None) -> dict[str, str]:
-    """Return the names of the places with data, by the output of the storage stack."""
+def _data_places(template: Template | None) -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Return name and resource of the places with data, by the output of the storage stack; somebody else's have no resource."""
     resources, outputs = ((template or {}).get(key, {}) for key in ("Resources", "Outputs"))
-    return {
-        key: value
-        if isinstance(value := outputs[key]["Value"], str)
-        else resources[value["Ref"]]["Properties"]["BucketName"]
-        for key in _PLACES.keys() & outputs.keys()
-    }
+    places = {}
+    for key in _PLACES.keys() & outputs.keys():
+        value = outputs[key]["Value"]
+        resource = {} if isinstance(value, str) else resources[value["Ref"]]
+        places[key] = (value if isinstance(value, str) else resource["Properties"]["BucketName"], resource)
+    return places

@@ -99,7 +99,7 @@ class StackChange:
     Attributes
     ----------
     usual
-        Permissions of a kind that the environment's jobs have.
+        Changes of permissions that give nobody more: of a kind that the environment's jobs have, or of a role that goes.
     lost
         Resources that are deleted with their data.
     """
@@ -110,6 +110,14 @@ class StackChange:
     permissions: tuple[str, ...]
     usual: frozenset[str] = frozenset()
     lost: tuple[str, ...] = ()
+
+    @property
+    def data_lines(self) -> list[str]:
+        """Resources with data that go or are replaced."""
+        ends = tuple(
+            end for ends in _END_OF_DATA.values() for stays, end in ends.items() if stays is not None
+        )
+        return [line for line in self.resources if line.endswith(ends)]
 
     @property
     def wider_permission_lines(self) -> list[str]:
@@ -248,7 +256,16 @@ def compare_templates(
     was, will = set(permission_lines(old or {})), set(permission_lines(new))
     permissions = [f"- {line}" for line in sorted(was - will)] + [f"+ {line}" for line in sorted(will - was)]
     usual = frozenset[str]() if deployed is None else deployed.usual_permission_lines(stack, permissions)
+    usual |= frozenset(line for line in permissions if line.startswith(_removed_role_prefixes(before, after)))
     return StackChange(stack, old is None, tuple(lines), tuple(permissions), usual, tuple(lost))
+
+
+def _removed_role_prefixes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the beginnings of the removed lines of roles that go; none where a new role may take the place of one."""
+    was, will = (
+        {name for name, each in some.items() if each["Type"] == "AWS::IAM::Role"} for some in (before, after)
+    )
+    return () if will - was else tuple(f"- AWS::IAM::Role {name}: " for name in was - will)
 
 
 def _changed_properties(

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -37,6 +38,9 @@ _PRIMITIVES: Mapping[str, DataType] = {
     "bytes": BinaryType(),
     "string": StringType(),
 }
+
+
+_MOST_DIGITS = 38
 
 
 class AvroSchemaError(ValueError):
@@ -115,9 +119,15 @@ class AvroSchema:
             return StringType()
         logical = kind.get("logicalType", "")
         if logical == "decimal":
+            if kind["precision"] > _MOST_DIGITS:
+                raise AvroSchemaError(
+                    f"the schema has a decimal of {kind['precision']} digits; a DECIMAL has at most {_MOST_DIGITS}"
+                )
             return DecimalType(kind["precision"], kind.get("scale", 0))
         if logical in ("timestamp-millis", "timestamp-micros"):
             return TimestampType()
+        if logical in ("local-timestamp-millis", "local-timestamp-micros"):
+            return TimestampNTZType()
         if logical == "date":
             return DateType()
         return BinaryType() if name == "fixed" else self._spark_type(name)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pyspark.sql.types import (
@@ -26,7 +26,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from millrace.sandbox.schemas.infer import InferenceError, InferredSchema, infer_from_json
+from millrace.sandbox.schemas.infer import (
+    InferenceError,
+    InferredSchema,
+    UnreadableRecordError,
+    infer_from_objects,
+    read_json_object,
+)
+from millrace.sandbox.schemas.value_types import remarks_on_lost_digits
 
 _PLAIN: Mapping[str, DataType] = {
     **dict.fromkeys(("int8", "int16", "int32"), IntegerType()),
@@ -42,6 +49,12 @@ _NAMED: Mapping[str, DataType] = {
     "io.debezium.time.ZonedTimestamp": TimestampType(),
     "io.debezium.data.VariableScaleDecimal": DecimalType(38, 9),
 }
+_LOSSES: Mapping[str, str] = {
+    "io.debezium.data.VariableScaleDecimal": "each value has its own scale; DECIMAL(38,9) rounds more than 9 digits after the point",
+    "io.debezium.time.NanoTimestamp": "TIMESTAMP cuts nanoseconds; a BIGINT keeps them",
+}
+"""What the type of a declared one does not hold."""
+
 _UNITS: Mapping[str, str] = {
     "io.debezium.time.Timestamp": "milliseconds",
     "io.debezium.time.MicroTimestamp": "microseconds",
@@ -74,28 +87,30 @@ def infer_from_changes(
     InferenceError
         No payload is a change of a row.
     """
-    rows: dict[str, list[bytes]] = defaultdict(list)
-    schemas: dict[str, StructType] = {}
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    declared: dict[str, _DeclaredRow] = defaultdict(_DeclaredRow)
+    refused: list[str] = []  # of whichever table: each reports them
     for payload in payloads:
         try:
-            event = json.loads(payload)
-        except (ValueError, RecursionError):
+            event = read_json_object(payload)
+        except UnreadableRecordError as error:
+            refused.append(str(error))
             continue
-        wrapped = isinstance(event, dict) and isinstance(event.get("schema"), dict) and "payload" in event
+        wrapped = isinstance(event.get("schema"), dict) and "payload" in event
         table, row = (_table_and_row_of_debezium if form == "debezium" else _table_and_row_of_dms)(
             event["payload"] if wrapped else event
         )
         if row is None:
             continue
-        rows[table].append(json.dumps(row).encode())
-        if wrapped and (kind := _declared_row_type(event["schema"])) is not None:
-            schemas[table] = kind
+        rows[table].append(row)
+        if wrapped:
+            declared[table].add_schema_of_event(event["schema"])
     if not rows:
         raise InferenceError(f"no record of the sample is a change of a row in format {form}")
     result = {}
     for table, some in sorted(rows.items()):
-        guessed = infer_from_json(some, required=required, narrow=narrow)
-        result[table] = _schema_with_declared_types(guessed, schemas.get(table), guess=form == "debezium")
+        guessed = infer_from_objects(some, refused, required=required, narrow=narrow)
+        result[table] = _schema_with_declared_types(guessed, declared[table], some, guess=form == "debezium")
     return result
 
 
@@ -108,7 +123,7 @@ def schema_file_name_by_table(tables: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _table_and_row_of_debezium(event: Any) -> tuple[str, Mapping[str, Any] | None]:
+def _table_and_row_of_debezium(event: Any) -> tuple[str, dict[str, Any] | None]:
     source = event.get("source") if isinstance(event, dict) else None
     row = (event.get("after") or event.get("before")) if isinstance(event, dict) else None
     if not isinstance(source, dict) or not isinstance(row, dict):
@@ -117,18 +132,77 @@ def _table_and_row_of_debezium(event: Any) -> tuple[str, Mapping[str, Any] | Non
     return ".".join(str(each) for each in place if each), row
 
 
-def _table_and_row_of_dms(event: Any) -> tuple[str, Mapping[str, Any] | None]:
+def _table_and_row_of_dms(event: Any) -> tuple[str, dict[str, Any] | None]:
     metadata, row = (event.get(name) if isinstance(event, dict) else None for name in ("metadata", "data"))
     if not isinstance(metadata, dict) or not isinstance(row, dict):
         return "", None
     return f"{metadata.get('schema-name')}.{metadata.get('table-name')}", row
 
 
-def _declared_row_type(envelope: Mapping[str, Any]) -> StructType | None:
-    """Return the type of the row after a change, from the schema of an event."""
-    fields = {each.get("field"): each for each in envelope.get("fields", ())}
-    kind = _type_of_connect_field(fields["after"]) if "after" in fields else None
-    return kind if isinstance(kind, StructType) else None
+@dataclass
+class _DeclaredRow:
+    """Type of a table's rows by all schemas in its events, and remarks by column."""
+
+    schema: StructType | None = None
+    remarks: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def add_schema_of_event(self, envelope: Mapping[str, Any]) -> None:
+        fields = {each.get("field"): each for each in envelope.get("fields", ())}
+        row = fields.get("after", {})
+        kind = _type_of_connect_field(row)
+        if not isinstance(kind, StructType):
+            return
+        for each in row["fields"]:
+            self._add_remarks(str(each.get("field")), _losses(each, str(each.get("field"))))
+        self.schema = kind if self.schema is None else self._common_struct(self.schema, kind, "")
+
+    def _add_remarks(self, column: str, remarks: Iterable[str]) -> None:
+        self.remarks[column] += [each for each in remarks if each not in self.remarks[column]]
+
+    def _common_struct(self, one: StructType, other: StructType, above: str) -> StructType:
+        """Return the fields of two structs; one that a struct lacks may be null."""
+        fields = {f.name: StructField(f.name, f.dataType, True, f.metadata) for f in (*one, *other)}
+        for f in (f for f in one if f.name in other.names):
+            later = other[f.name]
+            kind = self._common_type(f.dataType, later.dataType, f"{above}{f.name}")
+            if f.metadata != later.metadata:
+                units = (str(each.metadata.get("comment", "no unit")) for each in (f, later))
+                self._add_conflict(f"{above}{f.name}", *units)
+            fields[f.name] = StructField(f.name, kind, f.nullable or later.nullable, later.metadata)
+        return StructType(list(fields.values()))
+
+    def _common_type(self, one: DataType, other: DataType, place: str) -> DataType:
+        if isinstance(one, StructType) and isinstance(other, StructType):
+            return self._common_struct(one, other, f"{place}.")
+        if isinstance(one, ArrayType) and isinstance(other, ArrayType):
+            return ArrayType(self._common_type(one.elementType, other.elementType, f"{place}[]"))
+        if isinstance(one, MapType) and isinstance(other, MapType):
+            return MapType(StringType(), self._common_type(one.valueType, other.valueType, f"{place}[]"))
+        if isinstance(one, DecimalType) and isinstance(other, DecimalType) and one.scale == other.scale:
+            return max(one, other, key=lambda each: each.precision)
+        for wide, narrow in ((LongType(), IntegerType()), (DoubleType(), FloatType())):
+            if {one, other} == {wide, narrow}:
+                return wide
+        if one != other:
+            self._add_conflict(place, one.simpleString().upper(), other.simpleString().upper())
+        return other
+
+    def _add_conflict(self, place: str, earlier: str, later: str) -> None:
+        column = re.split(r"[.\[]", place)[0]
+        self._add_remarks(
+            column, [f"{place}: {earlier} in some events, {later} in later ones: no type reads both"]
+        )
+
+
+def _losses(part: Mapping[str, Any], place: str) -> Iterator[str]:
+    """Yield what the types of a declared field do not hold."""
+    if loss := _LOSSES.get(str(part.get("name"))):
+        yield f"{place}: {loss}"
+    elif part.get("type") == "struct":
+        for each in part.get("fields", ()):
+            yield from _losses(each, f"{place}.{each.get('field')}")
+    elif inner := part.get("items" if part.get("type") == "array" else "values"):
+        yield from _losses(inner, f"{place}[]")
 
 
 def _type_of_connect_field(part: Mapping[str, Any]) -> DataType:
@@ -151,7 +225,9 @@ def _type_of_connect_field(part: Mapping[str, Any]) -> DataType:
 
 
 def _field_of_connect_schema(part: Mapping[str, Any]) -> StructField:
-    inner = part["items"] if part.get("type") == "array" else part
+    inner = part
+    while inner.get("type") in ("array", "map"):
+        inner = inner["items" if inner["type"] == "array" else "values"]
     unit = _UNITS.get(str(inner.get("name")))
     comment = {"comment": f"epoch {unit}"} if unit else None
     return StructField(
@@ -160,14 +236,20 @@ def _field_of_connect_schema(part: Mapping[str, Any]) -> StructField:
 
 
 def _schema_with_declared_types(
-    guessed: InferredSchema, schema: StructType | None, *, guess: bool
+    guessed: InferredSchema, declared: _DeclaredRow, rows: Sequence[Mapping[str, Any]], *, guess: bool
 ) -> InferredSchema:
-    if schema is None:
-        for each in guessed.fields if guess else ():
-            each.conflicts.append(_GUESSED)
-        return guessed
+    """Return the schema with the types that events declare; columns that none declares have those of their values."""
+    schema = declared.schema or StructType()
     for each in guessed.fields:
-        if each.name in schema.names:
-            each.kind, each.conflicts = schema[each.name].dataType, []
-    kept = [f for f in schema if all(each.usable for each in guessed.fields if each.name == f.name)]
-    return replace(guessed, schema=StructType(kept))
+        if each.name not in schema.names:
+            each.conflicts += [_GUESSED] * guess
+        elif each.usable:
+            each.kind = schema[each.name].dataType
+            each.conflicts = list(declared.remarks[each.name])
+            lost = remarks_on_lost_digits(each.name, each.kind, [row.get(each.name) for row in rows])
+            each.conflicts += lost
+    left_out = {each.name for each in guessed.fields if not each.usable}
+    kept = [f for f in schema if f.name not in left_out]
+    return replace(
+        guessed, schema=StructType([*kept, *(f for f in guessed.schema if f.name not in schema.names)])
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -43,7 +42,6 @@ _NAMES: Mapping[str, DataType] = {
     "timestamp": TimestampType(),
     "timestamp_ntz": TimestampNTZType(),
 }
-_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def parse_ddl(text: str) -> StructType:
@@ -106,20 +104,30 @@ def schema_as_ddl(schema: StructType) -> str:
     return ",\n".join(lines) + "\n"
 
 
+def ddl_problems(text: str) -> list[str]:
+    """Return why no payload can be decoded by a DDL text."""
+    try:
+        return list(ddl.ddl_field_problems(ddl.parse_ddl(text)))
+    except ddl.DdlError as error:
+        return [str(error)]
+
+
 def _comment_clause(field: StructField) -> str:
     text = str(field.metadata.get("comment", "")).replace("'", "\\'")
     return f" COMMENT '{text}'" if text else ""
 
 
-def type_as_ddl(kind: DataType) -> str:
-    """Return a type as DDL, such as ``ARRAY<STRUCT<a: INT NOT NULL>>``."""
+def type_as_ddl(kind: DataType, *, in_collection: bool = False) -> str:
+    """Return a type as DDL, such as ``ARRAY<STRUCT<a: INT>>``; Spark keeps no NOT NULL inside of an array or map."""
     if isinstance(kind, ArrayType):
-        return f"ARRAY<{type_as_ddl(kind.elementType)}>"
+        return f"ARRAY<{type_as_ddl(kind.elementType, in_collection=True)}>"
     if isinstance(kind, MapType):
-        return f"MAP<{type_as_ddl(kind.keyType)}, {type_as_ddl(kind.valueType)}>"
+        value = type_as_ddl(kind.valueType, in_collection=True)
+        return f"MAP<{type_as_ddl(kind.keyType)}, {value}>"
     if isinstance(kind, StructType):
         inner = (
-            f"{_quoted_name(f.name)}: {type_as_ddl(f.dataType)}{'' if f.nullable else ' NOT NULL'}"
+            f"{_quoted_name(f.name)}: {type_as_ddl(f.dataType, in_collection=in_collection)}"
+            f"{'' if f.nullable or in_collection else ' NOT NULL'}{_comment_clause(f)}"
             for f in kind.fields
         )
         return f"STRUCT<{', '.join(inner)}>"
@@ -127,4 +135,4 @@ def type_as_ddl(kind: DataType) -> str:
 
 
 def _quoted_name(name: str) -> str:
-    return name if _PLAIN_NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"
+    return name if ddl.PLAIN_NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"

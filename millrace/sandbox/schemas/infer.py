@@ -19,7 +19,10 @@ from millrace.sandbox.schemas.avro_types_and_encoding import AvroSchema
 from millrace.sandbox.schemas.value_types import (
     clashing_names,
     common_type_and_remark,
+    number_of_text,
     remarks_on_field,
+    remarks_on_lost_digits,
+    shortened,
     type_for_schema_file,
     type_of_csv_cell,
     type_of_json_value,
@@ -29,10 +32,8 @@ EXAMPLES = 3
 _DEEPEST = 64
 """Levels of a record; a type of more is no help to anybody."""
 
-_LONGEST_EXAMPLE = 24
-
-_MOST_DIGITS = 400
-"""Digits of a whole number that no DOUBLE holds; Python reads no number of thousands of digits as an int."""
+_MOST_DIGITS = 1_000
+"""Digits of a number in JSON that Spark's parser reads."""
 
 _HALF = re.compile("[\ud800-\udfff]")
 
@@ -49,6 +50,10 @@ _AVRO_HEADER: dict[str, Any] = {
 
 class InferenceError(ValueError):
     """A sample without any information on a schema."""
+
+
+class UnreadableRecordError(ValueError):
+    """A record of which a decoder makes a dead letter."""
 
 
 @dataclass
@@ -115,31 +120,62 @@ def infer_from_json(
     refused: list[str] = []
     for payload in payloads:
         try:
-            row = json.loads(
-                payload.decode(),
-                parse_float=Decimal,
-                parse_int=_whole_number,
-                parse_constant=_refuse_constant,
-            )
-        except (ValueError, RecursionError) as error:
-            refused.append(f"not JSON: {error}")
-            continue
-        if not isinstance(row, dict):
-            refused.append("not a JSON object")
-        elif _is_nested_too_deep(row):
-            refused.append(f"nested deeper than {_DEEPEST}")
-        elif _HALF.search(json.dumps(row, ensure_ascii=False, default=str)):
-            refused.append("the escape of half a character (a lone surrogate)")
-        else:
-            rows.append(row)
+            rows.append(read_json_object(payload))
+        except UnreadableRecordError as error:
+            refused.append(str(error))
+    return infer_from_objects(rows, refused, required=required, narrow=narrow)
+
+
+def infer_from_objects(
+    rows: Sequence[dict[str, Any]], refused: Sequence[str], *, required: bool, narrow: bool
+) -> InferredSchema:
+    """Return the schema of objects of :func:`read_json_object`; ``refused`` are the reasons of unreadable records."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: [row.get(name) for row in rows] for name in names}
     kinds = {name: [type_of_json_value(value) for value in values] for name, values in columns.items()}
     return _infer_columns(columns, kinds, len(rows), refused, required=required, narrow=narrow)
 
 
-def _whole_number(digits: str) -> int | Decimal:
-    return int(digits) if len(digits) < _MOST_DIGITS else Decimal(digits)
+def read_json_object(payload: bytes) -> dict[str, Any]:
+    """Return a JSON object, whose fractions are decimals with all their digits.
+
+    Raises
+    ------
+    UnreadableRecordError
+        A decoder makes a dead letter of it.
+    """
+    try:
+        row = json.loads(
+            payload.decode(),
+            parse_float=lambda text: number_of_text(_text_of_number(text)),
+            parse_int=lambda text: int(_text_of_number(text)),
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_object_of_pairs,
+        )
+    except (ValueError, RecursionError) as error:
+        raise UnreadableRecordError(f"not JSON: {error}") from error
+    if not isinstance(row, dict):
+        raise UnreadableRecordError("not a JSON object")
+    if _is_nested_too_deep(row):
+        raise UnreadableRecordError(f"nested deeper than {_DEEPEST}")
+    if _HALF.search(json.dumps(row, ensure_ascii=False, default=str)):
+        raise UnreadableRecordError("the escape of half a character (a lone surrogate)")
+    return row
+
+
+def _text_of_number(text: str) -> str:
+    if sum(map(str.isdigit, text)) > _MOST_DIGITS:
+        raise ValueError(f"a number of more than {_MOST_DIGITS:,} digits")
+    return text
+
+
+def _object_of_pairs(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; of a name that is there twice Spark takes the last value, after it has read the first by the same type."""
+    row = dict(pairs)
+    for name, value in pairs if len(row) < len(pairs) else ():
+        if type_of_json_value(value) != type_of_json_value(row[name]):
+            raise ValueError(f"{shortened(name)} is there twice, with values of two types")
+    return row
 
 
 def _refuse_constant(name: str) -> None:
@@ -195,36 +231,50 @@ def infer_from_csv(
     InferenceError
         None of them has as many columns as the first, or as there are names.
     """
-    rows: list[list[str]] = []
+    rows: list[list[str | None]] = []
     refused: list[str] = []
     for payload in payloads:
         try:
-            records = list(csv.reader(io.StringIO(payload.decode()), delimiter=delimiter, strict=True))
+            text = payload.decode()
+            records = list(csv.reader(io.StringIO(text), delimiter=delimiter, strict=True))
         except (UnicodeDecodeError, csv.Error) as error:
             refused.append(str(error))
             continue
         names = names or ([f"c{n}" for n in range(1, len(records[0]) + 1)] if records else None)
-        if len(records) == 1 and names and len(records[0]) == len(names):
-            rows.append(records[0])
+        if "\0" in text or text.startswith("\ufeff"):
+            refused.append("a NUL or a byte order mark")
+        elif len(records) == 1 and names and len(records[0]) == len(names):
+            rows.append(_cells_or_null(records[0], text, delimiter, null))
         else:
             refused.append(f"not one record of {len(names or ())} columns")
     renamed = dict(_column_names_and_remarks(names or ()))
-    columns = {
-        name: [None if row[place] in ("", null) else row[place] for row in rows]
-        for place, name in enumerate(renamed)
+    columns = {name: [row[place] for row in rows] for place, name in enumerate(renamed)}
+    kinds = {
+        name: [NullType() if value is None else type_of_csv_cell(value) for value in values]
+        for name, values in columns.items()
     }
-    kinds = {name: [type_of_csv_cell(value or "") for value in values] for name, values in columns.items()}
     inferred = _infer_columns(columns, kinds, len(rows), refused, required=required, narrow=narrow)
     for each in inferred.fields:
         each.conflicts += [odd for odd in [renamed[each.name]] if odd is not None]
     return inferred
 
 
+def _cells_or_null(cells: Sequence[str], text: str, delimiter: str, null: str) -> list[str | None]:
+    """Return the values of a record, as ``etl.formats.csv`` has them: beside another null text, ``""`` is an empty text."""
+    between = re.escape(delimiter)
+    column = rf'("(?:[^"]|"")*"|[^{between}\r\n]*)(?:{between}|\r?\n?\Z)'
+    written = re.findall(column, text) if null and '""' in text else cells
+    return [
+        None if cell == null or (not cell and quoted != '""') else cell
+        for cell, quoted in zip(cells, written, strict=False)
+    ]
+
+
 def _infer_columns(
     columns: dict[str, list[Any]],
     kinds: dict[str, list[DataType]],
     records: int,
-    refused: list[str],
+    refused: Sequence[str],
     *,
     required: bool,
     narrow: bool,
@@ -246,6 +296,7 @@ def _infer_columns(
             report.conflicts.append("no value seen")
         report.kind = type_for_schema_file(kind, narrow=narrow)
         report.conflicts += remarks_on_field(name, kind, values)
+        report.conflicts += remarks_on_lost_digits(name, kind, values)
         report.examples = _example_values(values)
         if clash := sorted(set(clashing_names(kind))):
             report.conflicts.append(f"kept as JSON text: names in it that no column has: {', '.join(clash)}")
@@ -276,8 +327,7 @@ def _example_values(values: Sequence[Any]) -> list[str]:
         for v in values
         if v is not None
     )
-    cut = (s if len(s) <= _LONGEST_EXAMPLE else s[: _LONGEST_EXAMPLE - 1] + "…" for s in shown)
-    return list(dict.fromkeys(cut))[:EXAMPLES]
+    return list(dict.fromkeys(map(shortened, shown)))[:EXAMPLES]
 
 
 def read_avro_schema_text_and_fields(data: bytes) -> tuple[str, InferredSchema]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from math import isfinite
 from typing import Any
 
@@ -52,37 +52,74 @@ _WIDEST_SAMPLE = int(timedelta(days=20 * 365).total_seconds())
 """Seconds between the first and the last time of one sample; numbers that are further apart are ids."""
 
 
+_NANOSECONDS = re.compile(r"\.\d{6}\d*[1-9]")
+
+_LONGEST_SHOWN = 24
+
+
 def remarks_on_field(name: str, kind: DataType, values: Iterable[Any]) -> Iterator[str]:
     """Yield what a reader should know of a field and of those inside it: numbers and texts that are times, and money."""
+    for place, leaf, known in _leaves(name, kind, values):
+        if leaf == MONEY:
+            yield f"{place}: two digits in every sample; a third would be rounded away, so write DOUBLE if one can come"
+        elif isinstance(leaf, IntegerType | LongType | DoubleType) and not _ID.search(place):
+            yield from _epoch_remarks(place, leaf, [float(each) for each in known])
+        elif (
+            isinstance(leaf, StringType)
+            and known
+            and all(isinstance(e, str) and _OTHER_TIME.fullmatch(e) for e in known)
+        ):
+            yield f"{place}: a time in a form of ISO 8601 that is no TIMESTAMP here; to_timestamp({place}, FORMAT) in a transform reads it"
+
+
+def remarks_on_lost_digits(name: str, kind: DataType, values: Iterable[Any]) -> Iterator[str]:
+    """Yield which values a field, or one inside it, does not hold with all their digits."""
+    for place, leaf, known in _leaves(name, kind, values):
+        texts = [str(each) for each in known if not isinstance(each, bool)]
+        if isinstance(leaf, DoubleType) and (lost := next(filter(_is_rounded_by_double, texts), None)):
+            yield f"{place}: DOUBLE rounds {shortened(lost)}; STRING keeps its digits"
+        if isinstance(leaf, TimestampType) and any(map(_NANOSECONDS.search, texts)):
+            yield f"{place}: TIMESTAMP cuts nanoseconds; STRING keeps them"
+
+
+def _is_rounded_by_double(text: str) -> bool:
+    # 17 digits or fewer say which DOUBLE is meant: 0.1 loses nothing.
+    return bool(_NUMBER.fullmatch(text)) and number_of_text(repr(float(text))) != number_of_text(text)
+
+
+def shortened(text: str) -> str:
+    """Return a value as it is shown."""
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
+
+
+def _leaves(name: str, kind: DataType, values: Iterable[Any]) -> Iterator[tuple[str, DataType, list[Any]]]:
+    """Yield place, type and values of each part of a field that has no parts itself."""
     known = [each for each in values if each is not None]
     if isinstance(kind, StructType):
+        objects = [each for each in known if isinstance(each, dict)]
         for f in kind.fields:
-            yield from remarks_on_field(f"{name}.{f.name}", f.dataType, [each.get(f.name) for each in known])
-    elif kind == MONEY:
-        yield f"{name}: two digits in every sample; a third would be rounded away, so write DOUBLE if one can come"
+            yield from _leaves(f"{name}.{f.name}", f.dataType, [each.get(f.name) for each in objects])
     elif isinstance(kind, ArrayType):
-        yield from remarks_on_field(f"{name}[]", kind.elementType, [one for each in known for one in each])
-    elif isinstance(kind, IntegerType | LongType | DoubleType) and not _ID.search(name):
-        numbers = [float(each) for each in known]
-        for unit, (function, second) in _EPOCHS.items():
-            least, most = min(numbers, default=0.0), max(numbers, default=0.0)
-            if (
-                _FIRST_EPOCH * second <= least
-                and most < _LAST_EPOCH * second
-                and most - least < _WIDEST_SAMPLE * second
-            ):
-                shown = datetime.fromtimestamp(least // second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-                if isinstance(kind, DoubleType):  # only timestamp_seconds takes a fraction
-                    call = f"timestamp_seconds({name}{f' / {second}' * (second > 1)})"
-                else:
-                    call = f"{function}({name})"
-                yield f"{name}: epoch {unit}, such as {shown}; {call} in a transform makes a TIMESTAMP of it"
-    elif (
-        isinstance(kind, StringType)
-        and known
-        and all(isinstance(e, str) and _OTHER_TIME.fullmatch(e) for e in known)
-    ):
-        yield f"{name}: a time in a form of ISO 8601 that is no TIMESTAMP here; to_timestamp({name}, FORMAT) in a transform reads it"
+        lists = (each for each in known if isinstance(each, list))
+        yield from _leaves(f"{name}[]", kind.elementType, [one for each in lists for one in each])
+    else:
+        yield name, kind, known
+
+
+def _epoch_remarks(name: str, kind: DataType, numbers: list[float]) -> Iterator[str]:
+    least, most = min(numbers, default=0.0), max(numbers, default=0.0)
+    for unit, (function, second) in _EPOCHS.items():
+        if (
+            _FIRST_EPOCH * second <= least
+            and most < _LAST_EPOCH * second
+            and most - least < _WIDEST_SAMPLE * second
+        ):
+            shown = datetime.fromtimestamp(least // second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            if isinstance(kind, DoubleType):  # only timestamp_seconds takes a fraction
+                call = f"timestamp_seconds({name}{f' / {second}' * (second > 1)})"
+            else:
+                call = f"{function}({name})"
+            yield f"{name}: epoch {unit}, such as {shown}; {call} in a transform makes a TIMESTAMP of it"
 
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?")
@@ -141,16 +178,24 @@ def _time_or_string_type_of_text(text: str) -> DataType:
     return StringType()
 
 
+def number_of_text(text: str) -> Decimal | float:
+    """Return a number in a text: exact, unless its exponent is beyond those of a decimal (``1e9999999999999999999``)."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return float(text)
+
+
 def type_of_csv_cell(text: str) -> DataType:
     """Return the narrowest type of a CSV column; digits after a leading zero are a code, not a number."""
-    if text == "":
-        return NullType()
     if text.lower() in ("true", "false"):
         return BooleanType()
     if _WHOLE.fullmatch(text):
         return type_of_json_value(int(text))
     return (
-        type_of_json_value(Decimal(text)) if _NUMBER.fullmatch(text) else _time_or_string_type_of_text(text)
+        type_of_json_value(number_of_text(text))
+        if _NUMBER.fullmatch(text)
+        else _time_or_string_type_of_text(text)
     )
 
 

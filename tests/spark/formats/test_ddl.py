@@ -23,6 +23,8 @@ GOOD = [
     "a CHAR(3), b ARRAY<VARCHAR(9)>, c STRUCT<`t``x`: INT>",
     "a INT COMMENT 'x, y', -- no\n b INT /* no */ NOT NULL",
     "a STRUCT<x: INT NOT NULL, y: STRUCT<z: DATE>>",
+    "1a INT, 1_2 INT, e1 INT, 1e INT, `naïve` INT, `1` INT",
+    "a STRUCT<at: TIMESTAMP NOT NULL COMMENT 'epoch milliseconds'>",
     "timestamp TIMESTAMP, date DATE, map INT, `select` INT, order INT, interval INT",
     *(file.read_text(encoding="utf-8") for file in sorted((ROOT / "pipelines").rglob("*.ddl"))),
 ]
@@ -49,6 +51,14 @@ BAD = [
     "a STRUCT<x INT",
     "a INT NULL NOT",
     "a.b INT",
+    "naïve INT",
+    "a STRUCT<größe: INT>",
+    "1 INT",
+    "1e5 INT",
+    "1L INT",
+    "2bd INT",
+    "a DECIMAL(١٠,2)",
+    "a VARCHAR(x)",
 ]
 
 

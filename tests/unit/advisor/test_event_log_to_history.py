@@ -102,6 +102,35 @@ def test_no_damage_crashes_the_reading(at, damage, tmp_path_factory):
     )
 
 
+def test_a_complete_log_may_lack_its_last_line_feed(tmp_path: Path) -> None:
+    for text, cut in ((TEXT.rstrip(b"\n"), False), (TEXT.rstrip(b"\n")[:-3], True)):
+        (tmp_path / "local-1").write_bytes(text)
+        found = history_of(tmp_path / "local-1")
+        assert (found.cut_off, found.complete, found.unread) == (cut, not cut, 0)
+
+
+def test_a_killed_attempt_is_none_that_did_the_work(tmp_path: Path) -> None:
+    lines = TEXT.splitlines(keepends=True)
+    place = next(n for n, line in enumerate(lines) if b'"SparkListenerTaskEnd"' in line)
+    won = json.loads(lines[place])
+    won["Task Info"]["Speculative"] = True
+    killed = json.loads(lines[place])
+    killed["Task Info"]["Killed"] = True
+    killed["Task End Reason"] = {"Reason": "TaskKilled", "Kill Reason": "another attempt succeeded"}
+    lines[place] = b"".join(json.dumps(each).encode() + b"\n" for each in (won, killed))
+    (tmp_path / "local-1").write_bytes(b"".join(lines))
+
+    def successful(of: Path) -> list[int]:
+        found = history_of(of)
+        jobs = [
+            *found.jobs,
+            *(job for query in found.queries for batch in query.batches for job in batch.jobs),
+        ]
+        return sorted(len(stage.tasks.successful) for job in jobs for stage in job.stages)
+
+    assert successful(tmp_path / "local-1") == successful(REAL)
+
+
 @pytest.mark.parametrize("codec", [each for each in PACKED if each not in ("plain", "lzf")])
 def test_damage_in_the_middle_is_not_told_as_a_run_that_goes_on(codec: str, tmp_path: Path) -> None:
     """Bytes that a bad copy changed: the log is read up to them, and nothing is said of an application that still runs."""

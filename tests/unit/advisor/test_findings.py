@@ -250,6 +250,23 @@ def test_a_skewed_task():
     assert {"task time p50", "task time p95", "task time max"} <= {each.name for each in finding.evidence}
 
 
+@pytest.mark.parametrize("killed", [[True, False], [False, True]])
+def test_a_skewed_task_of_which_one_of_two_copies_was_killed(killed):
+    def skewed(number, begun):
+        at = stage(
+            begun + 0.05,
+            [1.2, 1.2, 0.2, 0.2, 0.2],
+            [0 if each else 900 for each in killed] + [30, 40, 30],
+            index=[0, 0, 1, 2, 3],
+            killed=[*killed, False, False, False],
+            partitions=4,
+        )
+        return batch(number, begun, [job(number, [at])])
+
+    finding = found("skewed-tasks", skewed, cores=4)
+    assert finding.effect.likely == pytest.approx(1.2 - 1.8 / 4)
+
+
 def test_a_slow_task_without_more_records_is_not_skewed():
     def straggling(number, begun):
         at = stage(begun + 0.05, [1.2, 0.2, 0.2, 0.2], [250, 250, 250, 250])
@@ -307,6 +324,17 @@ def test_tasks_that_failed_and_ran_anew():
     finding = found("retried-tasks", failing)
     assert "SocketTimeoutException: Read timed out" in finding.words
     assert len(finding.batches) == 24
+
+
+def test_executors_that_are_lost_are_no_fault_of_the_program():
+    why = {("ExecutorLostFailure", "Executor decommission finished: scale-in"): 1}
+
+    def failing(number, begun):
+        at = stage(begun + 0.05, [0.3, 0.4], [0, 500], failed=[True, False], failures=why)
+        return batch(number, begun, [job(number, [at])])
+
+    change = found("retried-tasks", failing).best_change
+    assert (change.key, change.new) == ("the executors", "none that is removed or lost while it runs tasks")
 
 
 @pytest.mark.parametrize("message", [base.UNCERTAIN, duplicate_look_up_bounds.OUTSIDE])

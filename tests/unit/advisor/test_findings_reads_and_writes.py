@@ -116,6 +116,33 @@ def test_small_files():
     assert "16 files a batch" in finding.words
 
 
+def test_failed_attempts_write_no_files_and_read_no_records():
+    def files(number, begun):
+        at = stage(
+            begun + 0.05,
+            [0.1] * 4,
+            [333] * 4,
+            bytes_written=[20_000] * 4,
+            failed=[True, False, False, False],
+            index=[0, 0, 1, 2],
+            partitions=3,
+        )
+        return batch(number, begun, [job(number, [at])], 999)
+
+    assert "small-files" not in kinds(advise(history(files, cores=16)))
+
+    def twice_with_a_failure(number, begun):
+        failed = {"failed": [True, False, False], "index": [0, 0, 1], "partitions": 2}
+        jobs = [
+            job(2 * number + n, [stage(begun + at, [0.4] * 3, [300, 500, 500], n, **failed)])
+            for n, at in enumerate((0.05, 0.5))
+        ]
+        return batch(number, begun, jobs, rows=2000)
+
+    assert "missing-cache" in kinds(advise(history(twice_with_a_failure)))
+    assert "rows-counted-twice" not in kinds(advise(history(twice_with_a_failure)))
+
+
 def test_files_of_two_tables_cannot_be_one():
     def both(files, number, begun):
         first, second = (

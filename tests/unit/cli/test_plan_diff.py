@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.cli import app
-from millrace.cli.plan.plan_diff import KeyChange, changed_keys_as_markdown
+from millrace.cli.plan.plan_diff import KeyChange, changed_keys, changed_keys_as_markdown
 from millrace.config import ConfigurationError
 
 ROOT = Path(__file__).parents[3]
@@ -96,6 +96,27 @@ def test_what_guards_something_is_told_first_where_no_size_changes(project: Path
     assert json.loads(run("--diff", "HEAD", "--json"))["keys"][-1]["key"] == "tags.team"
 
 
+def test_who_is_told_and_which_key_is_used_guard_something() -> None:
+    keys = [
+        "observability.channel_role", "observability.channels[0]", "streams.clicks.existing_key", "kafka.theirs.arn",
+        "jobs.clicks.queries.q.sink.table_key", "jobs.clicks.queries.q.sink.endpoint", "storage.lake_formation",
+        "storage.database", "jobs.clicks.queries.q.format.registry", "governance.bootstrap_key",
+    ]  # fmt: skip
+    assert [each.key for each in changed_keys({}, dict.fromkeys(keys, "x")) if each.guards] == keys
+    plain = ["streams.clicks.topic", "jobs.clicks.latency", "jobs.clicks.queries.q.sink.table", "tags.roles"]
+    assert not any(each.guards for each in changed_keys({}, dict.fromkeys(plain, "x")))
+
+
+def test_a_file_outside_of_the_project_is_in_no_commit(
+    project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("elsewhere") / "minimal.yaml"
+    shutil.copy(project / "environments" / "minimal.yaml", outside)
+    done = CliRunner().invoke(app, ["plan", "--env", str(outside), "--diff", "HEAD"])
+    assert isinstance(done.exception, ConfigurationError)
+    assert "lies outside of the project" in str(done.exception)
+
+
 @pytest.mark.slow
 def test_what_the_templates_permit_is_compared_without_an_account(project: Path) -> None:
     """A boundary that goes, a stream of somebody else's that is read, buckets that are deleted: each costs nothing."""
@@ -105,7 +126,7 @@ def test_what_the_templates_permit_is_compared_without_an_account(project: Path)
     file.write_text(text + boundary)
     git(project, "commit", "-aqm", "guarded")
     assert json.loads(run("--diff", "HEAD", "--json", "--templates"))["templates"] == []
-    assert "No permission, key, bucket or network of the templates differs." in run(
+    assert "No permission, data, key, bucket or network of the templates differs." in run(
         "--diff", "HEAD", "--markdown", "--templates"
     )
     disposable = "removal: destroy\nstorage: {disposable: [lake]}\nobservability: {notify: [a@example.com]}\n"

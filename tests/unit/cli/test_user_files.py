@@ -58,10 +58,10 @@ def test_traffic_from_a_file_that_is_no_text_in_utf_8(project: Path, content: by
     assert f"millrace traffic: latin.{suffix} is not UTF-8 text (byte {content.index(0xF6)})" in message
 
 
-def test_traffic_from_a_file_that_is_no_csv(project: Path) -> None:
+def test_traffic_from_a_file_with_a_wide_column(project: Path) -> None:
     (project / "wide.csv").write_text("page\n" + "x" * 200_000 + "\n")
     arguments = ("traffic", "clicks", "--env", "shop", "--from", "wide.csv", "--dry-run")
-    assert "wide.csv: it is not CSV: field larger than field limit" in told(2, *arguments, cwd=project)
+    told(0, *arguments, cwd=project)
 
 
 def test_a_schema_that_cannot_be_written_is_told_before_records_are_read(orders: Path) -> None:

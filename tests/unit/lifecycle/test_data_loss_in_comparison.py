@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from millrace.config import Names, load
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.lifecycle.changes.data_loss_refusals import data_loss_lines
+from millrace.lifecycle.changes.deployment_changes import compare_templates
 from millrace.lifecycle.deploy import compare_with_deployed
 from tests.unit.lifecycle.test_deployed_diff import new, writing
 
@@ -24,3 +30,17 @@ def test_a_comparison_refuses_another_lake(aws: DeployedEnvironment, tmp_path: P
     (assembly / f"{storage}.template.json").write_text(json.dumps(bodies[1]))
     (line,) = compare_with_deployed(aws, assembly).refused
     assert "lake company-lake becomes other-lake" in line
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"), [("Delete", "its data is deleted"), ("Retain", "its data stays")]
+)
+def test_another_lake_says_once_what_becomes_of_the_data(policy: str, said: str) -> None:
+    names = Names(load("minimal"), "111122223333")
+    storage = names.stack("storage")
+    bucket = {"Type": "AWS::S3::Bucket", "DeletionPolicy": policy, "Properties": {"BucketName": "ours"}}
+    old: Any = {"Resources": {"Lake": bucket}, "Outputs": {"LakeBucket": {"Value": {"Ref": "Lake"}}}}
+    theirs: Any = {"Outputs": {"LakeBucket": {"Value": "theirs"}}}
+    [line] = data_loss_lines(names, {storage: old}, {storage: theirs})
+    assert f"lake ours becomes theirs: {said}" in line
+    assert bool(compare_templates(storage, old, theirs).lost) == (policy == "Delete")

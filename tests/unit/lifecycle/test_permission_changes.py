@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
+from millrace.cli.plan.report import permission_diff_between_versions
 from millrace.cli.run.changes_report import exit_if_permissions_widen
+from millrace.config import load
 from millrace.lifecycle.changes.compare_with_deployed import DeploymentChanges
 from millrace.lifecycle.changes.deployment_changes import StackChange, compare_templates
 from millrace.lifecycle.changes.permission_changes import widening_lines
@@ -161,3 +164,44 @@ def test_the_first_deployment_widens_nothing_and_a_new_stack_beside_others_does(
         exit_if_permissions_widen(
             "deploy", DeploymentChanges((new, changed(lambda _: None)), (), {}), yes=True, wider=False
         )
+
+
+def test_refusals_of_a_role_that_goes_widen_nothing_unless_another_role_comes() -> None:
+    old = copy.deepcopy(TEMPLATE)
+    old["Resources"]["Policy"]["Properties"]["Roles"] = [{"Ref": "Role"}]
+    kept = {name: each for name, each in old["Resources"].items() if name not in ("Role", "Policy")}
+    gone = compare_templates("shop-prod-job-orders", old, {"Resources": kept})
+    assert any("Deny" in line for line in gone.permissions)
+    assert gone.wider_permission_lines == []
+    other = {"Type": "AWS::IAM::Role", "Properties": {}}
+    instead = compare_templates("shop-prod-job-orders", old, {"Resources": {**kept, "Other": other}})
+    assert any("Deny" in line for line in instead.wider_permission_lines)
+    one_left = compare_templates(
+        "shop-prod-job-orders", old, {"Resources": {**kept, "Role": old["Resources"]["Role"]}}
+    )
+    assert any("Deny" in line for line in one_left.wider_permission_lines)
+
+
+def test_what_ends_data_is_told_without_an_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    def topic(name: str) -> dict[str, Any]:
+        return {"Type": "AWS::MSK::Topic", "DeletionPolicy": "Delete", "Properties": {"TopicName": name}}
+
+    workspace = {"Type": "AWS::APS::Workspace", "DeletionPolicy": "Delete", "Properties": {"Alias": "shop"}}
+    before = {"shop": {"Resources": {"Topic": topic("clicks"), "Workspace": workspace}}}
+    before["shop-kafka"] = {
+        "Resources": {
+            "Main": {
+                "Type": "AWS::MSK::Cluster",
+                "DeletionPolicy": "Retain",
+                "Properties": {"ClusterName": "main"},
+            }
+        }
+    }
+    after = {"shop": {"Resources": {"Topic": topic("visits")}}}
+    monkeypatch.setattr(permission_diff_between_versions, "synthesize_templates", lambda *_: after)
+    lines = permission_diff_between_versions.template_change_lines(load("minimal"), before, Path())
+    assert lines == [
+        "~ shop: AWS::MSK::Topic Topic: TopicName (is replaced; its data is deleted)",
+        "- shop: AWS::APS::Workspace shop (is deleted with its data)",
+        "- shop-kafka: AWS::MSK::Cluster main (stays and is paid for; CloudFormation no longer knows it)",
+    ]

@@ -58,7 +58,9 @@ def test_the_narrowest_type_that_takes_all(name: str) -> None:
     assert result.fields[0].conflicts == []
 
 
-@pytest.mark.parametrize("number", ["1e400", "-1e309", "1.7976931348623159e308", "9" * 5000])
+@pytest.mark.parametrize(
+    "number", ["1e400", "-1e309", "1.7976931348623159e308", "9" * 1000, "1e9999999999999999999"]
+)
 def test_a_number_that_no_double_holds_is_a_text(number: str) -> None:
     for values in ([number], [number, "1.50"], ["1", number]):
         for result in (
@@ -104,6 +106,26 @@ def test_names_that_spark_takes_for_one_are_one_column(names: str) -> None:
     ]
     header = infer_from_csv([b"1,2"], list(names), delimiter=",")
     assert header.schema.names == [names[0], "c2"]
+
+
+@pytest.mark.parametrize(
+    "name", ["naïve", "größe", "\N{LATIN SMALL LETTER DOTLESS I}d", "1", "1e5", "2L", "3bd", "a b"]
+)
+def test_a_name_that_spark_reads_only_in_backticks_is_written_in_them_and_refused_without(name: str) -> None:
+    written = ddl_and_pyspark_types.schema_as_ddl(
+        infer_from_json([json.dumps({name: {name: 1}}).encode()]).schema
+    )
+    assert written == f"`{name}` STRUCT<`{name}`: BIGINT>\n"
+    assert [each.name for each in of_ddl.parse_ddl(written)] == [name]
+    for bare in (f"{name} INT", f"a STRUCT<{name}: INT>"):
+        with pytest.raises(of_ddl.DdlError):
+            of_ddl.parse_ddl(bare)
+
+
+@pytest.mark.parametrize("text", ["a\N{NO-BREAK SPACE}INT", "a INT\f", "a DECIMAL(١٠,2)", "a VARCHAR(x)"])
+def test_characters_that_spark_takes_for_no_blank_or_digit_are_refused(text: str) -> None:
+    with pytest.raises(of_ddl.DdlError):
+        of_ddl.parse_ddl(text)
 
 
 def test_an_id_that_outgrows_the_sample_is_no_dead_letter() -> None:
@@ -365,6 +387,108 @@ def test_an_avro_file_may_have_unions_and_any_metadata() -> None:
     assert result.fields[2].conflicts == ["no table has it: names that differ in case only: X, x"]
 
 
+@pytest.mark.parametrize(
+    ("values", "remark"),
+    [
+        (["9007199254740993", "0.5"], "DOUBLE rounds 9007199254740993; STRING keeps its digits"),
+        (["0.1234567890123456789", "1"], "DOUBLE rounds 0.1234567890123456789;"),
+        (["1234567890123456789012345678901234567890123"], "DOUBLE rounds 12345678901234567890123…;"),
+        (["12345678901234567.89"], "DOUBLE rounds 12345678901234567.89;"),
+        (["1E-400"], "DOUBLE rounds 1E-400;"),
+        (['"2024-01-01T00:00:00.123456789Z"'], "TIMESTAMP cuts nanoseconds; STRING keeps them"),
+        (["0.1", "1e22", "9007199254740992", "0.30000000000000004", "1e-9999999999999999999"], ""),
+        (['"2024-01-01T00:00:00.123456000Z"'], ""),
+    ],
+)
+def test_a_type_that_loses_digits_is_named(values: list[str], remark: str) -> None:
+    for place, shape in (("x", "{}"), ("x.y[]", '{{"y":[{}]}}')):
+        rows = [f'{{"x":{shape.format(each)}}}'.encode() for each in values]
+        [field] = infer_from_json(rows).fields
+        assert [each.startswith(f"{place}: {remark}") for each in field.conflicts] == [True] * bool(remark)
+    [field] = infer_from_csv([each.strip('"').encode() for each in values], ["x"], delimiter=",").fields
+    assert [each.startswith(f"x: {remark}") for each in field.conflicts] == [True] * bool(remark)
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b'{"n":"x","n":2}', "n is there twice, with values of two types"),
+        (b'{"n":{"a":1,"a":true}}', "a is there twice"),
+        (b'{"n":0.' + b"3" * 1001 + b"}", "more than 1,000 digits"),
+        (b'{"n":' + b"3" * 1001 + b"}", "more than 1,000 digits"),
+    ],
+)
+def test_json_that_spark_refuses_is_unreadable(payload: bytes, reason: str) -> None:
+    found = infer_from_json([payload, b'{"n":1,"n":2}', b'{"n":' + b"1" * 1000 + b"}"])
+    assert (found.records, found.unreadable) == (2, 1)
+    assert reason in (found.reason or "")
+
+
+def test_csv_that_spark_refuses_is_unreadable() -> None:
+    found = infer_from_csv([b"x\0y,1", b"z,2", b'"' + b"y" * 200_000 + b'",3'], ["a", "b"], delimiter=",")
+    assert (found.records, found.unreadable, found.reason) == (2, 1, "a NUL or a byte order mark")
+    assert infer_from_csv([b"1" * 5000], ["x"], delimiter=",").schema.simpleString() == "struct<x:string>"
+
+
+def test_an_empty_text_in_quotes_is_null_only_without_another_null_text() -> None:
+    payloads = [b'1,"","a,"",b"', b'2,"NA",x', b",3,"]
+    for null, types, absent in (("", "bigint,b:string", [1, 1, 1]), ("NA", "bigint,b:string", [1, 1, 1])):
+        found = infer_from_csv(payloads, ["a", "b", "c"], delimiter=",", null=null)
+        assert found.schema.simpleString() == f"struct<a:{types},c:string>"
+        assert [each.absent for each in found.fields] == absent
+    numbers = [b'"",b', b"NA,c", b"1,d"]
+    assert infer_from_csv(numbers, ["n", "s"], delimiter=",", null="NA").schema["n"].dataType.typeName() == (
+        "string"
+    )
+    assert infer_from_csv(numbers[::2], ["n", "s"], delimiter=",").schema["n"].dataType.typeName() == "long"
+
+
+def test_empty_columns_and_empty_lines_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("a\tb\n1\t2\n\t\n\n3\t4\n")
+    status, shown = run("--file", str(tmp_path / "t.tsv"), "--required", "--json")
+    found = json.loads(shown)
+    assert (status, found["records"], found["unreadable"]) == (0, 3, 0)
+    assert found["schema"] == "a BIGINT,\nb BIGINT\n"
+    (tmp_path / "o.csv").write_text("\n\nid,name\n1,a\n")
+    assert json.loads(run("--file", str(tmp_path / "o.csv"), "--json")[1])["schema"] == (
+        "id BIGINT,\nname STRING\n"
+    )
+
+
+INNER = {"type": "record", "name": "I", "fields": [{"name": "m", "type": "int"}]}
+PART = {
+    "type": "record",
+    "name": "P",
+    "fields": [{"name": "n", "type": "int"}, {"name": "of", "type": INNER}],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [
+        ({"type": "long", "logicalType": "local-timestamp-micros"}, "TIMESTAMP_NTZ"),
+        ({"type": "long", "logicalType": "local-timestamp-millis"}, "TIMESTAMP_NTZ"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 2}, None),
+        ({"type": "record", "name": "E", "fields": []}, None),
+        ({"type": "array", "items": PART}, "ARRAY<STRUCT<n: INT, of: STRUCT<m: INT>>>"),
+        ({"type": "map", "values": PART}, "MAP<STRING, STRUCT<n: INT, of: STRUCT<m: INT>>>"),
+        (PART, "STRUCT<n: INT NOT NULL, of: STRUCT<m: INT NOT NULL> NOT NULL>"),
+    ],
+)
+def test_a_ddl_file_has_the_types_of_spark_or_is_not_written(
+    tmp_path: Path, kind: dict[str, object], written: str | None
+) -> None:
+    file, out = tmp_path / "o.avro", tmp_path / "o.ddl"
+    with file.open("wb") as stream:
+        fields = [{"name": "a", "type": kind}]
+        schema = kind if kind.get("name") == "E" else {"type": "record", "name": "R", "fields": fields}
+        fastavro.writer(stream, schema, [], validator=False)
+    status, _ = run("--file", str(file), "--out", str(out))
+    assert (out.read_text() if out.exists() else None) == (written and f"a {written} NOT NULL\n")
+    assert (status == 0) == bool(written)
+    assert not written or list(of_ddl.ddl_field_problems(of_ddl.parse_ddl(out.read_text()))) == []
+
+
 def run(*arguments: str) -> tuple[int, str]:
     done = CliRunner().invoke(app, ["schema", "infer", *arguments])
     return done.exit_code, done.output
@@ -414,8 +538,26 @@ def test_what_cannot_be_meant_is_refused(arguments: tuple[str, ...], message: st
     assert message in shown.replace("\n", " ")
 
 
+@pytest.mark.parametrize(
+    ("lines", "delimiter"),
+    [
+        (["id;note", f"1;{'z' * 200_000}", "2;b"], ";"),
+        (["id;price", "1;1,5", "2;2,5"], ";"),
+        (["1;1,5", "2;2,5"], ";"),
+        (["a\tb", "\t", "1\t2"], "\t"),
+        (["one", "two"], ","),
+        ([], ","),
+    ],
+)
+def test_the_delimiter_makes_as_many_columns_as_the_first_record_has(
+    lines: list[str], delimiter: str
+) -> None:
+    payloads = [each.encode() for each in lines]
+    assert read_sample_records.guess_delimiter(payloads, None) == delimiter
+
+
 def test_the_delimiter_makes_as_many_columns_as_there_are_names() -> None:
     payloads = [b"1;Oslo, N | E;2026-01-01", b"2;Rome, I | E;2026-01-02", b"broken"]
-    assert read_sample_records.guess_delimiter(payloads, None) != ";"  # csv.Sniffer is misled
+    assert read_sample_records.guess_delimiter(payloads, None) == ";"
     assert read_sample_records.guess_delimiter(payloads, ["id", "city", "at"]) == ";"
     assert read_sample_records.guess_delimiter([b"1;2"], ["one"]) == ";"

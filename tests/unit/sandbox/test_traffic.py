@@ -237,7 +237,7 @@ def test_csv_of_a_feed_has_all_columns(tmp_path: Path) -> None:
 DDLS = [
     "a INT",
     "a STRING NOT NULL, b DECIMAL(9,2), c TIMESTAMP",
-    "a ARRAY<STRUCT<x: INT NOT NULL, y: MAP<STRING, DOUBLE>>>, `odd name` BINARY",
+    "a ARRAY<STRUCT<x: INT, y: MAP<STRING, DOUBLE>>>, `odd name` BINARY, b STRUCT<x: INT NOT NULL>",
 ]
 
 

@@ -65,6 +65,8 @@ def synthesize_templates(environment: Environment, root: Path) -> Templates:
 def template_change_lines(environment: Environment, before: Templates, root: Path) -> list[str]:
     """Return a line for each difference in permissions, trust, policies, keys, buckets and networks: what widens something first.
 
+    Then come resources with data that go or are replaced.
+
     Parameters
     ----------
     before
@@ -74,22 +76,24 @@ def template_change_lines(environment: Environment, before: Templates, root: Pat
     """
     after = synthesize_templates(environment, root)
     rights = DeployedPermissionKinds(Names(environment, environment.account or _NO_ACCOUNT), before)
-    wider, others = [], []
+    wider, data, others = [], [], []
     for stack in sorted({*before, *after}):
         lines = compare_templates(stack, before.get(stack), after.get(stack, {}), rights)
         more = lines.wider_permission_lines
-        guarding = [line for line in lines.resources if line[2:].startswith(_GUARDS)]
+        ending = lines.data_lines
+        guarding = [line for line in lines.resources if line[2:].startswith(_GUARDS) and line not in ending]
+        data += [f"{line[0]} {stack}: {line[2:]}" for line in ending]
         wider += [f"{line[0]} {stack}: {line[2:]} (wider)" for line in more]
         others += [
             f"{line[0]} {stack}: {line[2:]}" for line in (*lines.permissions, *guarding) if line not in more
         ]
-    return wider + others
+    return wider + data + others
 
 
 def template_changes_as_markdown(lines: list[str]) -> str:
     """Return the differences as a block for a pull request; nothing in them ends the block."""
     if not lines:
-        return "\nNo permission, key, bucket or network of the templates differs.\n"
+        return "\nNo permission, data, key, bucket or network of the templates differs.\n"
     shown = [" ".join(line.replace("`", "'").split()) for line in lines[:_SHOWN_LINES]]
     left = len(lines) - len(shown)
     rest = [f"... and {left:,} more: millrace plan --diff REF --templates"] * bool(left)

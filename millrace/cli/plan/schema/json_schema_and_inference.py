@@ -18,7 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from millrace.cli.plan.schema.check_against_deployed_tables import check
-from millrace.cli.shared.console import figure_columns, print_rich, reporting_write_errors_as_wrong_option
+from millrace.cli.shared.console import (
+    CommandRefusedError,
+    figure_columns,
+    print_rich,
+    reporting_write_errors_as_wrong_option,
+)
 from millrace.cli.shared.options import (
     AsJson,
     KafkaAddress,
@@ -210,6 +215,13 @@ def infer(
             table: _InferredSchemaFile(each, ddl_and_pyspark_types.schema_as_ddl(each.schema), places[table])
             for table, each in tables.items()
         }
+    if problems := [
+        f"{each.out}: {problem}"
+        for each in found.values()
+        if each.out is not None and each.out.suffix == ".ddl"
+        for problem in ddl_and_pyspark_types.ddl_problems(each.text)
+    ]:
+        raise CommandRefusedError(f"the sample has a schema that no query can have: {'; '.join(problems)}")
     for each in found.values() if changes else ():
         _refuse_existing_or_unwritable_out(each.out, force=force)
     for each in found.values():
@@ -331,7 +343,8 @@ def _payloads_with_columns_and_delimiter(
         )
         return payloads, names, delimiter or read_sample_records.guess_delimiter(payloads[:20], names)
     headed = form == "csv" and names is None
-    payloads = read_sample_records.read_nonempty_lines(file, count + headed)
+    blanks = b"\r\n" if form == "csv" else b" \t\r\n"
+    payloads = read_sample_records.read_nonempty_lines(file, count + headed, blanks)
     delimiter = delimiter or read_sample_records.guess_delimiter(payloads[:20], names)
     if headed:
         return payloads[1:], read_sample_records.csv_header(file, delimiter), delimiter
