@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -35,6 +36,9 @@ JOINED_ID = "_joined_id"
 
 _ALONE = "_alone"
 """Column of the identity of a record that has a null in a field of ``distinct``; null for all others."""
+
+_ARRIVAL = ("_arrived_at", "_source", "_shard", "_position", "_id")
+"""Columns by which records are in the order of their arrival, and each is at one place."""
 
 _HIDDEN = {*COLUMNS, *CARRIED, "_hash"} - {"_id"}
 """Envelope columns that the second stream of a join does not have: the first stream has the same names."""
@@ -71,12 +75,33 @@ class StatefulTransform:
         StartError
             The transform keeps neither identity nor key.
         """
+        out = self._rows_or_results(records, joined, in_order=False)
+        if self.settings.distinct:
+            # Spark refuses each sort of a stream, also inside its partitions: the check gets the plan without.
+            session, mode = records.sparkSession, self.settings.output_mode if self.settings.key else "append"
+            jvm: Any = session._jvm
+            checks = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+            modes = jvm.org.apache.spark.sql.streaming.OutputMode
+            checks.checkForStreaming(out._jdf.queryExecution().analyzed(), getattr(modes, mode.title())())
+            session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
+            out = self._rows_or_results(records, joined, in_order=True)
+        return out
+
+    def _rows_or_results(self, records: DataFrame, joined: DataFrame | None, *, in_order: bool) -> DataFrame:
         rows = _with_watermark_without_early_rows(records, self.settings.watermark)
         if self.settings.distinct:
-            # Spark takes nulls for equal; what is unknown is no repetition, so such a record equals only itself.
-            known = reduce(and_, (F.col(f"`{name}`").isNotNull() for name in self.settings.distinct))
-            alone = rows.withColumn(_ALONE, F.when(~known, F.concat_ws("/", "_source", "_id")))
-            rows = alone.dropDuplicatesWithinWatermark([*self.settings.distinct, _ALONE]).drop(_ALONE)
+            # Spark takes nulls for equal; what is unknown is no repetition, so such a record equals only itself. Without a time it
+            # would be forgotten at the next batch.
+            fields = (*self.settings.distinct, self.settings.watermark.time)
+            known = reduce(and_, (F.col(f"`{name}`").isNotNull() for name in fields))
+            rows = rows.withColumn(_ALONE, F.when(~known, F.concat_ws("/", "_source", "_id")))
+            keys = [*self.settings.distinct, _ALONE]
+            if in_order:
+                # A batch that comes again must keep the same record, and tasks end in any order.
+                rows = rows.repartition(*(F.col(f"`{name}`") for name in keys)).sortWithinPartitions(
+                    *_ARRIVAL
+                )
+            rows = rows.dropDuplicatesWithinWatermark(keys).drop(_ALONE)
         if joined is not None and self.settings.join is not None:
             mark = self.settings.join.watermark
             others = _with_watermark_without_early_rows(joined, mark, "joined").withColumnRenamed(

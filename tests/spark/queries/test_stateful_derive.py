@@ -28,7 +28,17 @@ from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from tests.faults import small_job_documents
-from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
+from tests.spark.source_batches import (
+    DDL,
+    EPOCH,
+    KINESIS,
+    Events,
+    drained,
+    frame,
+    good,
+    kafka_rows,
+    lander,
+)
 
 Names = Callable[[str], Table]
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -112,6 +122,11 @@ def paired(flights: DataFrame, others: DataFrame) -> DataFrame:
 def without_identity(flights: DataFrame) -> DataFrame:
     """Lose what every row must carry."""
     return flights.select("flight")
+
+
+def in_order(flights: DataFrame) -> DataFrame:
+    """Sort a stream, which Spark refuses."""
+    return flights.orderBy("flight")
 
 
 def with_ours(flights: DataFrame) -> DataFrame:
@@ -316,6 +331,46 @@ def test_of_equal_records_the_first_is_taken(spark: SparkSession, table: Names, 
 
 
 @pytest.mark.slow
+def test_of_a_batch_in_several_files_the_first_is_taken(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    """Records of one shard are in files by their identity; a repeated batch kept others, which no sink knew."""
+    pipe = Pipeline(spark, table, tmp_path, {"distinct": ["flight"]}, None)
+    rows = [
+        (
+            f"flights-stream/{1000 + n}",
+            "flights",
+            None,
+            str(1000 + n),
+            bytearray(b"k"),
+            None,
+            EPOCH + timedelta(seconds=n),
+            bytearray(good(n % 20)),
+        )
+        for n in range(60)
+    ]
+    lander(spark, pipe.landing, Events(), source=KINESIS)(frame(spark, rows), 0)
+    assert spark.table(f"{pipe.landing}.files").count() > 1
+    pipe.derive()
+    assert [r["_id"] for r in pipe.rows()] == [f"flights-stream/{1000 + n}" for n in range(20)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("together", [1, 3])
+def test_records_without_a_time_are_no_repetitions(
+    spark: SparkSession, table: Names, tmp_path: Path, together: int
+) -> None:
+    """Spark forgets them at the next batch, so what was left out depended on the batches."""
+    mark = {**MARK, "time": "at"}
+    pipe = Pipeline(spark, table, tmp_path, {"distinct": ["flight"], "watermark": mark}, None)
+    land = lander(spark, pipe.landing, Events(), ddl=f"{DDL}, at TIMESTAMP")
+    for number in range(0, 3, together):
+        land(frame(spark, kafka_rows(0, number, [good(1)] * together)), number)
+        pipe.derive()
+    assert len(pipe.rows()) == 3
+
+
+@pytest.mark.slow
 def test_two_streams_are_joined_once(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -385,6 +440,7 @@ def test_of_a_full_outer_join_rows_without_a_key_stay_alone(
         ),
         ({"distinct": ["order"]}, None, r"order\b"),
         ({"key": ["hour"]}, "by_minute", "its result lacks the columns hour, which state.key names"),
+        ({"distinct": ["flight"]}, "in_order", "Sorting is not supported"),
         ({}, "without_identity", "name the columns that identify a result in state.key"),
         ({"key": ["minute"]}, "with_ours", "columns _n must not begin with _"),
     ],
