@@ -121,9 +121,7 @@ class TriggerMeter:
             "ProcessedRowsPerSecond": rows / length if length else 0.0,
             "RetriedTasks": retried,
         }
-        for part, name in PARTS.items():
-            if part in parts:
-                values[name] = parts[part] / 1000
+        values |= {name: parts[part] / 1000 for part, name in PARTS.items() if part in parts}
         values |= _account_metrics(accounts)
         arrivals = ArrivalTimes.from_observed_metrics(progress.get("observedMetrics") or {}) if rows else None
         values |= self._backlog_metrics(progress, values, arrivals, begun)
