@@ -27,11 +27,6 @@ class Emr(Engine):
         shards: Sequence[str] = (),
     ) -> dict[str, str]:
         """Return the options of ``spark.readStream.format("aws-kinesis")``; the connector always needs an endpoint."""
-        others: dict[str, str] = {}
-        if source.consumer is not None:
-            others["kinesis.consumerName"] = source.consumer
-        if source.role is not None:
-            others |= {"kinesis.stsRoleArn": source.role, "kinesis.stsSessionName": source.name}
         return {
             "kinesis.region": source.region,
             "kinesis.streamName": source.stream,
@@ -49,7 +44,12 @@ class Emr(Engine):
             "kinesis.clientNumRetries": "10",
             # 10,000 records is the most one GetRecords call returns.
             "kinesis.getRecords.numberOfRecordsPerFetch": str(min(10_000, source.records_per_shard)),
-            **others,
+            **({} if source.consumer is None else {"kinesis.consumerName": source.consumer}),
+            **(
+                {}
+                if source.role is None
+                else {"kinesis.stsRoleArn": source.role, "kinesis.stsSessionName": source.name}
+            ),
         }
 
 

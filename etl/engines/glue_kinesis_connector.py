@@ -30,16 +30,6 @@ class EngineWithGlueConnector(Engine):
         without an error; a limit would then not apply. These are the names of the
         ``readStream`` API. The sandbox's connector has the same names, so they are tested.
         """
-        others: dict[str, str] = {}
-        if source.consumer is not None:
-            others["fanoutConsumerARN"] = source.consumer
-        if source.role is not None:
-            others |= {
-                "awsSTSRoleARN": source.role,
-                "awsSTSSessionName": source.name,
-                # The connector's default is the global STS (Glue developer guide, "Kinesis connections").
-                "awsSTSEndpoint": sts_endpoint(source.region),
-            }
         reads = math.ceil(source.records_per_shard / MOST_RECORDS_OF_A_CALL)
         return {
             "streamName": source.stream,
@@ -57,7 +47,17 @@ class EngineWithGlueConnector(Engine):
             "kinesis.client.describeShardInterval": "0s",
             # More than the AWS SDK's default; the waits between retries grow to 10 s, so this takes a little over a minute.
             "kinesis.client.numRetries": "10",
-            **others,
+            **({} if source.consumer is None else {"fanoutConsumerARN": source.consumer}),
+            **(
+                {}
+                if source.role is None
+                else {
+                    "awsSTSRoleARN": source.role,
+                    "awsSTSSessionName": source.name,
+                    # The connector's default is the global STS (Glue developer guide, "Kinesis connections").
+                    "awsSTSEndpoint": sts_endpoint(source.region),
+                }
+            ),
         }
 
 

@@ -121,9 +121,7 @@ class TriggerMeter:
             "ProcessedRowsPerSecond": rows / length if length else 0.0,
             "RetriedTasks": retried,
         }
-        for part, name in PARTS.items():
-            if part in parts:
-                values[name] = parts[part] / 1000
+        values |= {name: parts[part] / 1000 for part, name in PARTS.items() if part in parts}
         values |= _account_metrics(accounts)
         arrivals = ArrivalTimes.from_observed_metrics(progress.get("observedMetrics") or {}) if rows else None
         values |= self._backlog_metrics(progress, values, arrivals, begun)
@@ -227,19 +225,23 @@ def _backlog_records_metric(origin: BacklogInputs, progress: Mapping[str, Any]) 
 
 def _offsets_by_partition(progress: Mapping[str, Any], which: str) -> dict[tuple[str, str], int]:
     """Return the offset of each topic and partition, of all sources."""
-    offsets: dict[tuple[str, str], int] = {}
-    for source in progress["sources"]:
-        offset = source.get(which)
-        topics = json.loads(offset) if isinstance(offset, str) else offset
-        for topic, partitions in (topics or {}).items():
-            offsets |= {(topic, partition): int(value) for partition, value in partitions.items()}
-    return offsets
+    return {
+        (topic, partition): int(value)
+        for source in progress["sources"]
+        for topic, partitions in _offset_as_object(source.get(which)).items()
+        for partition, value in partitions.items()
+    }
+
+
+def _offset_as_object(offset: Any) -> Mapping[str, Any]:
+    """Return an offset as an object; an empty one for anything else."""
+    parsed = json.loads(offset) if isinstance(offset, str) else offset
+    return parsed if isinstance(parsed, Mapping) else {}
 
 
 def _shard_count(offset: Any) -> int:
     """Count the shards of an offset; Kinesis' connectors write it as an object with one key per shard."""
-    shards = json.loads(offset) if isinstance(offset, str) else offset
-    return sum(key.startswith("shardId-") for key in shards) if isinstance(shards, Mapping) else 0
+    return sum(key.startswith("shardId-") for key in _offset_as_object(offset))
 
 
 def _state_and_watermark_metrics(progress: Mapping[str, Any], begun: float) -> dict[str, float]:

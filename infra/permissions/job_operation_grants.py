@@ -119,11 +119,13 @@ def grants_to_read_stream_metrics(_: PermissionScope) -> list[Grant]:
 
 def grants_to_read_log_lines(scope: PermissionScope) -> list[Grant]:
     """Read the lines of the jobs' runs."""
-    groups = []
-    for job, settings in scope.names.environment.jobs.items():
-        name = f"log-group:/{scope.names.prefix}/jobs/{job}"
-        endings = ["", ":*", *(each.format(job=scope.names.job(job)) for each in settings.log_group_endings)]
-        groups += [scope.names.arn("logs", f"{name}{ending}") for ending in endings]
+    groups = [
+        scope.names.arn(
+            "logs", f"log-group:/{scope.names.prefix}/jobs/{job}{ending.format(job=scope.names.job(job))}"
+        )
+        for job, settings in scope.names.environment.jobs.items()
+        for ending in ("", ":*", *settings.log_group_endings)
+    ]
     return [
         allow("FindLogGroups", ["logs:DescribeLogGroups"], ["*"], why=NO_NARROWER),
         allow(

@@ -90,10 +90,12 @@ class StreamsStack(EnvironmentStack):
             assert isinstance(resource, kinesis.CfnStream)
             resource.max_record_size_in_kib = settings.max_record_size // _KIB
         others = {f"Consumer-{consumer}": consumer for consumer in settings.fan_out_consumers}
-        for construct_id, consumer in (others | self._consumers_by_construct_id(name)).items():
-            self.consumers[f"{name}/{consumer}"] = kinesis.StreamConsumer(
+        self.consumers |= {
+            f"{name}/{consumer}": kinesis.StreamConsumer(
                 stream, construct_id, stream=stream, stream_consumer_name=consumer
             )
+            for construct_id, consumer in (others | self._consumers_by_construct_id(name)).items()
+        }
         Tags.of(stream).add("millrace:stream", name)
         accept_finding_at_construct(
             stream,

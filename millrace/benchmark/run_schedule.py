@@ -116,11 +116,8 @@ def disturbances_of_all_queries(measured: Measurements, queries: Iterable[str]) 
     FitError
         The measurements are not enough for a fit.
     """
-    outliers = []
-    for query in queries:
-        points = settled_points([measured], query)
-        outliers += find_disturbances([*points.points, *points.short])
-    return outliers
+    settled = (settled_points([measured], query) for query in queries)
+    return [each for points in settled for each in find_disturbances([*points.points, *points.short])]
 
 
 def schedule_disturbed_runs_again(

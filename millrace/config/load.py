@@ -179,8 +179,10 @@ def _read_file_and_extended_ones(
         raise ConfigurationError(
             [*problems, Problem(name, error.line, "", str(error), error.allowed)]
         ) from error
-    for finding, line in document.mistakes:
-        problems.append(Problem(name, line, dotted_path(finding.path), finding.value, finding.allowed))
+    problems += [
+        Problem(name, line, dotted_path(finding.path), finding.value, finding.allowed)
+        for finding, line in document.mistakes
+    ]
     tree = document.tree
     if (extends := tree.child(EXTENDS)) is None:
         return tree

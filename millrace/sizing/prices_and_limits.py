@@ -217,17 +217,17 @@ def all_required_prices_by_name(region: str, root: Path | None = None) -> dict[s
     own = _project_table_or_none(region, root)
     if own is not None:
         tables.append(own)
-    found: dict[str, Price] = {}
-    for table in tables:
-        strange = table.region != region
-        for name, price in table.prices.items():
-            found[name] = Price(
-                usd=price.usd,
-                confirmed=price.confirmed and not strange,
-                read=price.read or table.read,
-                source=price.source or (f"{table.region}: {table.source}" if strange else table.source),
-            )
-    return found
+    return {
+        name: Price(
+            usd=price.usd,
+            confirmed=price.confirmed and table.region == region,
+            read=price.read or table.read,
+            source=price.source
+            or (table.source if table.region == region else f"{table.region}: {table.source}"),
+        )
+        for table in tables
+        for name, price in table.prices.items()
+    }
 
 
 def _project_table_or_none(region: str, root: Path | None) -> PriceTable | None:

@@ -88,15 +88,14 @@ class ConsumerGroupWriter:
 
 def end_offsets_of_batch(source: KafkaSource, progress: Progress) -> dict[tuple[str, int], int]:
     """Return the end of a batch in a query's topic, or the topics of its pattern, by topic and partition."""
-    offsets: dict[tuple[str, int], int] = {}
-    for each in progress.get("sources", ()):
-        end = each.get("endOffset")
-        if not isinstance(end, dict):
-            continue  # nothing was read yet
-        for topic, partitions in end.items():
-            if source.is_pattern or topic == source.topic:
-                offsets |= {(topic, int(partition)): int(offset) for partition, offset in partitions.items()}
-    return offsets
+    return {
+        (topic, int(partition)): int(offset)
+        for each in progress.get("sources", ())
+        if isinstance(each.get("endOffset"), dict)  # else nothing was read yet
+        for topic, partitions in each["endOffset"].items()
+        if source.is_pattern or topic == source.topic
+        for partition, offset in partitions.items()
+    }
 
 
 def open_consumer_group_writer(run: JobRun, query: str, source: KafkaSource) -> BackgroundWriter[Progress]:

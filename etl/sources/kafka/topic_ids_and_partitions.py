@@ -47,8 +47,8 @@ def cluster_and_topic_ids(
     with closing_admin_client(spark, connecting, SECONDS) as (client, answer):
         known = answer(client.describeCluster().clusterId())
         ids = {} if known is None else {"cluster": str(known)}
-        for name, described in _topic_descriptions(spark, sources, client, answer).items():
-            ids[f"topic {name}"] = str(described.topicId())
+        topics = _topic_descriptions(spark, sources, client, answer)
+        ids |= {f"topic {name}": str(described.topicId()) for name, described in topics.items()}
     return {what: known for what, known in ids.items() if known != _NONE}
 
 

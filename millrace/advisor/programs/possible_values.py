@@ -80,8 +80,9 @@ class DictValue:
         if other.more:  # any key may be among the others
             lost = unknown_value(other.more, 0)
             values = {key: union_of_alternatives(value, lost) for key, value in values.items()}
-        for key, value in other.values.items():
-            values[key] = replace_absent(value, self.values.get(key, ABSENT))
+        values |= {
+            key: replace_absent(value, self.values.get(key, ABSENT)) for key, value in other.values.items()
+        }
         return DictValue(values, self.more or other.more)
 
     def value_of_key(self, key: Any, missing: Values) -> Values:

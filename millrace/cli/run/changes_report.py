@@ -146,8 +146,7 @@ def change_lines(changes: DeploymentChanges) -> list[str]:
             if job.resumes:
                 why += f"; continues from checkpoints that no deployed job has: {', '.join(job.resumes)}"
             lines.append(f"job {job.job}: {', '.join(steps)}: {why}")
-    for removal in changes.removals:
-        lines += _removal_lines(removal)
+    lines += [line for removal in changes.removals for line in _removal_lines(removal)]
     for name, stages in changes.stages.items():
         lines.append(
             f"stack {name} in {len(stages)} updates, because AWS takes these changes one after the other:"

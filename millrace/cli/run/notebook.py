@@ -138,10 +138,8 @@ def build_notebook(environment: Environment, job: str, binds: dict[str, str]) ->
             if route.name is not None:
                 cells.append(_markdown_cell(f"### Route `{route.name}`"))
             cells += _land_query_cells(query, route, settings, environment, binds)
-    for number, cell in enumerate(cells):
-        cell["id"] = f"cell-{number}"
     return {
-        "cells": cells,
+        "cells": [cell | {"id": f"cell-{number}"} for number, cell in enumerate(cells)],
         "metadata": {
             "kernelspec": {"display_name": "Glue PySpark", "language": "python", "name": "glue_pyspark"},
             "language_info": {"name": "Python_Glue_Session", "file_extension": ".py"},

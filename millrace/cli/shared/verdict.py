@@ -170,9 +170,10 @@ def verdict_panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableTyp
     """
     cost = Text.assemble((verdict.cost, "bold"), f", {verdict.cost_words}")
     rows = [("cost", cost), ("SLA", _marked_text(verdict.sla.state, verdict.sla.words, terminal))]
-    for place, risk in enumerate(verdict.risks[:LARGEST]):
-        name = "risks" if place == 0 else ""
-        rows.append((name, _marked_text(risk.severity, risk.words, terminal)))
+    rows += [
+        ("" if place else "risks", _marked_text(risk.severity, risk.words, terminal))
+        for place, risk in enumerate(verdict.risks[:LARGEST])
+    ]
     if others := verdict.risks[LARGEST:]:
         rows.append(("", Text(f"and {count(len(others), 'smaller risk')}: --json has all", "dim")))
     if not verdict.risks:

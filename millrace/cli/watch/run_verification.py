@@ -193,9 +193,7 @@ def exit_status_after_removal(environment: Environment, *, yes: bool, as_json: b
         "Delete these stacks with their contents and the logs of their jobs?", yes=yes or not left
     )
     with open_progress_display() as say:
-        done = {}
-        for scope in left:
-            done[scope.name] = _remove_verification(aws, scope, say)
+        done = {scope.name: _remove_verification(aws, scope, say) for scope in left}
     if as_json:
         typer.echo(json.dumps({name: asdict(removed) for name, removed in done.items()}, indent=2))
     for name, removed in done.items():

@@ -87,10 +87,8 @@ def _titles_of_existing_resources(names: Names) -> set[str]:
             titles.add(f"AWS::Kinesis::Stream {names.stream(name)}")
         elif isinstance(stream, KafkaTopic) and stream.existing and stream.cluster in clusters:
             titles.add(f"AWS::MSK::Topic {names.stream(name)} of {names.cluster(stream.cluster)}")
-    for name, cluster in clusters.items():
-        if cluster.existing:
-            titles |= {f"{kind} {names.cluster(name)}" for kind in _CLUSTERS}
-    return titles
+    existing = (names.cluster(name) for name, cluster in clusters.items() if cluster.existing)
+    return titles.union(f"{kind} {cluster}" for cluster in existing for kind in _CLUSTERS)
 
 
 def _cluster_of_topic(resource: Mapping[str, Any], resources: Mapping[str, Any]) -> str:

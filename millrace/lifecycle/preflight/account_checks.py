@@ -318,9 +318,11 @@ def check_policies_that_require_vpc(account: PreflightAccount) -> Iterator[Prefl
     for bucket in storage.buckets.values() if jobs else ():
         response = account.answer_if_exists("s3", "get_bucket_policy", Bucket=bucket)
         policies[f"bucket {bucket}"] = "" if response is None else response["Policy"]
-    for _, key in storage.keys if jobs else ():
-        if key is not None:
-            policies[f"key {key}"] = account.client("kms").get_key_policy(KeyId=key)["Policy"]
+    policies |= {
+        f"key {key}": account.client("kms").get_key_policy(KeyId=key)["Policy"]
+        for _, key in (storage.keys if jobs else ())
+        if key is not None
+    }
     for subject, policy in policies.items():
         named = [each for each in _VPC_CONDITIONS if each.lower() in policy.lower()]
         yield row_of_check(

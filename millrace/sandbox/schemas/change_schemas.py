@@ -107,11 +107,15 @@ def infer_from_changes(
             declared[table].add_schema_of_event(event["schema"])
     if not rows:
         raise InferenceError(f"no record of the sample is a change of a row in format {form}")
-    result = {}
-    for table, some in sorted(rows.items()):
-        guessed = infer_from_objects(some, refused, required=required, narrow=narrow)
-        result[table] = _schema_with_declared_types(guessed, declared[table], some, guess=form == "debezium")
-    return result
+    return {
+        table: _schema_with_declared_types(
+            infer_from_objects(some, refused, required=required, narrow=narrow),
+            declared[table],
+            some,
+            guess=form == "debezium",
+        )
+        for table, some in sorted(rows.items())
+    }
 
 
 def schema_file_name_by_table(tables: Sequence[str]) -> dict[str, str]:
@@ -245,9 +249,9 @@ def _schema_with_declared_types(
             each.conflicts += [_GUESSED] * guess
         elif each.usable:
             each.kind = schema[each.name].dataType
-            each.conflicts = list(declared.remarks[each.name])
-            lost = remarks_on_lost_digits(each.name, each.kind, [row.get(each.name) for row in rows])
-            each.conflicts += lost
+            values = [row.get(each.name) for row in rows]
+            lost = remarks_on_lost_digits(each.name, each.kind, values)
+            each.conflicts = [*declared.remarks[each.name], *lost]
     left_out = {each.name for each in guessed.fields if not each.usable}
     kept = [f for f in schema if f.name not in left_out]
     return replace(

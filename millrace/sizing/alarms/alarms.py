@@ -40,13 +40,13 @@ def alarms(
         Plans whose triggers and latencies become thresholds.
     """
     names = Names(environment, environment.account or "")
-    found = [alarm for plan in jobs.values() for alarm in _job_alarms(names, plan)]
     readers = _landing_readers_by_stream(environment, jobs)
-    for name in environment.streams:
-        found += _stream_alarms(names, name, readers.get(name, []))
-    for name, cluster in clusters.items():
-        found += _cluster_alarms(names, name, cluster)
-    return tuple(found)
+    groups = (
+        *(_job_alarms(names, plan) for plan in jobs.values()),
+        *(_stream_alarms(names, name, readers.get(name, [])) for name in environment.streams),
+        *(_cluster_alarms(names, name, cluster) for name, cluster in clusters.items()),
+    )
+    return tuple(alarm for group in groups for alarm in group)
 
 
 def alarm_names_silenced_by_stop(alarms: tuple[Alarm, ...], job: str) -> tuple[str, ...]:

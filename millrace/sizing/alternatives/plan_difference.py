@@ -91,12 +91,11 @@ def _figures_by_key(document: Mapping[str, Any]) -> Iterator[tuple[str, tuple[fl
 
 
 def _figures_below_key(value: Any, key: str) -> Iterator[tuple[str, tuple[float | str, str]]]:
-    if not isinstance(value, Mapping):
+    parts = value if isinstance(value, Mapping) else {}
+    if {"value", "unit", "origin"} <= parts.keys():
+        yield key, (parts["value"], parts["unit"])
         return
-    if {"value", "unit", "origin"} <= value.keys():
-        yield key, (value["value"], value["unit"])
-        return
-    for name, each in value.items():
+    for name, each in parts.items():
         if name == "worker" and isinstance(each, str):
             yield f"{key}.worker", (each, "")
         elif name not in (

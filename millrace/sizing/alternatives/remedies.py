@@ -58,7 +58,7 @@ def _finding_with_remedies(environment: Environment, problem: Finding, replan: R
             _described_environments_with_changed_job(part, job),
             _described_environments_with_split_job(part, job),
         ),
-        _kind_of_change,
+        lambda change: change[0].split(":")[0],  # what is changed, before its new size
     ):
         steps = [*group]
         # A larger change does what a smaller one does, and each takes a plan.
@@ -71,10 +71,6 @@ def _finding_with_remedies(environment: Environment, problem: Finding, replan: R
         return problem
     hint = f"any of these would do: {'; '.join(found)}"
     return replace(problem, hint=f"{problem.hint}; {hint}" if problem.hint else hint)
-
-
-def _kind_of_change(change: tuple[str, Environment]) -> str:
-    return change[0].split(":")[0]
 
 
 def _described_environments_with_changed_job(

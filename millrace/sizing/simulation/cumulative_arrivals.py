@@ -127,28 +127,20 @@ class Arrivals:
             return 0.0
         if time >= self._times[-1]:
             return self._totals[-1]
-        place = bisect_right(self._times, time) - 1
-        begin, end = self._times[place], self._times[place + 1]
-        low, high = self._totals[place], self._totals[place + 1]
-        return low + (high - low) * (time - begin) / (end - begin)
+        return _interpolate(self._times, self._totals, bisect_right(self._times, time), time)
 
     def next_arrival_time(self, count: float) -> float:
         """Return the time at which the record after the first ``count`` starts to arrive; infinity if there is none."""
         if count >= self._totals[-1]:
             return float("inf")
-        place = bisect_right(self._totals, count) - 1
-        low, high = self._totals[place], self._totals[place + 1]
-        begin, end = self._times[place], self._times[place + 1]
-        return begin + (end - begin) * (count - low) / (high - low)
+        return _interpolate(self._totals, self._times, bisect_right(self._totals, count), count)
 
     def arrival_time(self, count: float) -> float:
         """Return the time in seconds at which the last of the first ``count`` records arrived."""
         if count <= 0:
             return self.next_arrival_time(0.0)
         place = min(bisect_left(self._totals, count), len(self._totals) - 1)
-        low, high = self._totals[place - 1], self._totals[place]
-        begin, end = self._times[place - 1], self._times[place]
-        return begin + (end - begin) * (count - low) / (high - low)
+        return _interpolate(self._totals, self._times, place, count)
 
     def spans_with_arrival_times(self, cuts: Floats) -> tuple[Floats, Floats, Floats]:
         """Divide the records between the first and the last cut at each change of the rate and at each cut.
@@ -174,3 +166,10 @@ class Arrivals:
         first = begin + slope * np.maximum(edges[:-1] - low, 0.0)
         last = begin + slope * np.minimum(np.maximum(edges[1:] - low, 0.0), high - low)
         return edges, first, last
+
+
+def _interpolate(points: Sequence[float], values: Sequence[float], place: int, at: float) -> float:
+    """Return the value at a point between those in front of a place and at it."""
+    begin, end = points[place - 1], points[place]
+    low, high = values[place - 1], values[place]
+    return low + (high - low) * (at - begin) / (end - begin)

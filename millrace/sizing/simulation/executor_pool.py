@@ -206,8 +206,7 @@ class ExecutorPool:
         if wanted > expected:
             self.request_executors(wanted - expected)
         else:
-            for each in self._running[wanted:]:
-                self.lives.append((each.born, self._env.seconds))
+            self.lives += [(each.born, self._env.seconds) for each in self._running[wanted:]]
             del self._running[wanted:]
             self.changed = self._env.seconds
 

@@ -245,9 +245,7 @@ class JobResult:
         edges = np.append(self.times, self.seconds)
         spent = np.concatenate(([0.0], np.cumsum(self.executors * np.diff(edges))))
         workers = np.interp(times, edges, spent)
-        driver = np.zeros_like(workers)
-        for begin, end in self.driver:
-            driver += np.clip(times - begin, 0.0, end - begin)
+        driver = sum(np.clip(times - begin, 0.0, end - begin) for begin, end in self.driver)
         return np.asarray((workers + driver) / 3600 * self.usd_per_worker_hour, dtype=np.float64)
 
     @property

@@ -43,14 +43,21 @@ def quiet_spans(scenario: Scenario, longest: float) -> Iterator[tuple[float, flo
     """
     if scenario.sigma or scenario.runs is not None or any(load.overhead_sigma for load in scenario.queries):
         return
-    changes = {0.0, scenario.seconds, *(change.at for _, change in scenario.reshards)}
-    for each in scenario.outages:
-        changes |= {each.at, each.at + each.seconds + scenario.driver_start}
-    for load in scenario.queries:
-        if isinstance(load.source, Arrivals):
-            changes.update(load.source.times.tolist())
-    inside = sorted(each for each in changes if each <= scenario.seconds)
     down = {each.at for each in scenario.outages}
+    changes = {
+        0.0,
+        scenario.seconds,
+        *(change.at for _, change in scenario.reshards),
+        *down,
+        *(each.at + each.seconds + scenario.driver_start for each in scenario.outages),
+        *(
+            at
+            for load in scenario.queries
+            if isinstance(load.source, Arrivals)
+            for at in load.source.times.tolist()
+        ),
+    }
+    inside = sorted(each for each in changes if each <= scenario.seconds)
     yield from (
         (begin, end) for begin, end in pairwise(inside) if end - begin > longest and begin not in down
     )
