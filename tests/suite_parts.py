@@ -55,6 +55,9 @@ _CRASH_POINT = ("integration/test_crash_points.py",)
 _PROGRAMS = ("unit/cli", "unit/lifecycle", "unit/sandbox")
 """Wait for processes and for moto's server."""
 
+_PLANS = ("unit/sizing", "unit/advisor")
+"""Compute, and take half of the unit tests' time."""
+
 LARGE = tuple(
     f"spark/{name}.py"
     for name in (
@@ -107,7 +110,8 @@ LARGE_PROFILE = "5.1 partitions=2 autoBroadcastJoinThreshold=-1"
 
 
 PARTS = (
-    Part("unit", "unit-functions", ("unit",), without=_PROGRAMS),
+    Part("unit", "unit-plans", _PLANS),
+    Part("unit", "unit-functions", ("unit",), without=(*_PROGRAMS, *_PLANS)),
     Part("spark", "spark-queries", ("spark/queries",)),
     Part("integration", "integration-shared", ("integration",), without=(*_OWN_SERVERS, *_CRASH_POINT)),
     Part("spark", "spark-sinks", ("spark/sinks",)),
