@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 
 import fastavro
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from millrace.cli import app
 from millrace.config.formats import ddl as of_ddl
-from millrace.sandbox.schemas import ddl_and_pyspark_types, read_sample_records
+from millrace.sandbox.schemas import ddl_and_pyspark_types
 from millrace.sandbox.schemas.infer import (
     InferenceError,
     infer_from_csv,
     infer_from_json,
     read_avro_schema_text_and_fields,
 )
-from millrace.sandbox.schemas.traffic_values import read_sample_file
 from millrace.sandbox.schemas.value_types import common_type_and_remark
 
 KINDS = {
@@ -86,13 +82,6 @@ def test_a_record_that_no_decoder_takes_is_not_in_the_sample(payload: bytes, rea
     found = infer_from_json([payload, b'{"x":1}', b'{"x":"\\ud83d\\ude00"}'])
     assert (found.records, found.unreadable) == (2, 1)
     assert reason in (found.reason or "")
-
-
-def test_digits_of_other_scripts_are_texts_in_csv() -> None:
-    payloads = ["１２,٣.٥".encode()]
-    assert (
-        infer_from_csv(payloads, None, delimiter=",").schema.simpleString() == "struct<c1:string,c2:string>"
-    )
 
 
 @pytest.mark.parametrize("names", ["sſ", "Σς", "k\N{KELVIN SIGN}", "Iı", "iİ", "ßẞ", "éÉ"])
@@ -195,16 +184,6 @@ def test_times_in_lists_are_named_and_ids_are_none() -> None:
     assert named == {"at": ["at[]"], "events": ["events[].at"], "id": [], "order_id": [], "paid": ["paid"]}
 
 
-def test_columns_of_csv_go_by_their_places_so_a_name_that_none_can_have_is_replaced(tmp_path: Path) -> None:
-    file = tmp_path / "orders.csv"
-    file.write_bytes("id; total;ID;_x;\n1;2.50;3;4;5\n".encode("utf-8-sig"))
-    names = read_sample_records.csv_header(file, ";")
-    found = infer_from_csv(read_sample_records.read_nonempty_lines(file, 9)[1:], names, delimiter=";")
-    assert found.schema.names == ["id", "total", "c3", "c4", "c5"]
-    assert [bool(f.conflicts) for f in found.fields] == [False, True, True, True, True]
-    assert read_sample_records.read_nonempty_lines(file, 1)[0].startswith(b"id;")
-
-
 def test_a_record_of_endless_depth_is_not_read() -> None:
     found = infer_from_json([b'{"a":' * 900 + b"1" + b"}" * 900, b'{"a":1}'])
     assert (found.records, found.unreadable, found.reason) == (1, 1, "nested deeper than 64")
@@ -271,28 +250,6 @@ def test_required_fields_are_those_that_no_record_lacks() -> None:
     payloads = [b'{"a":1,"b":1}', b'{"a":2,"b":null}']
     assert [f.nullable for f in infer_from_json(payloads).schema] == [True, True]
     assert [f.nullable for f in infer_from_json(payloads, required=True).schema] == [False, True]
-
-
-def test_csv() -> None:
-    payloads = [b'1,007,2.5,"a,b",true,2026-01-01', b"2,008,NA,,FALSE,", b"3,x", b"\xff,,,,,", b'"1,2']
-    result = infer_from_csv(payloads, None, delimiter=",", null="NA")
-    assert [ddl_and_pyspark_types.type_as_ddl(f.dataType) for f in result.schema] == [
-        "BIGINT",
-        "STRING",
-        "DOUBLE",
-        "STRING",
-        "BOOLEAN",
-        "DATE",
-    ]
-    assert result.schema.fieldNames() == ["c1", "c2", "c3", "c4", "c5", "c6"]
-    assert (result.records, result.unreadable) == (2, 3)
-    assert (
-        infer_from_csv([b"1;x"], ["n", "t"], delimiter=";").schema.simpleString()
-        == "struct<n:bigint,t:string>"
-    )
-    assert infer_from_csv([b"1;x"], ["n", "t"], delimiter=";", narrow=True).schema.simpleString() == (
-        "struct<n:int,t:string>"
-    )
 
 
 def test_a_sample_of_nothing_is_refused() -> None:
@@ -422,142 +379,3 @@ def test_json_that_spark_refuses_is_unreadable(payload: bytes, reason: str) -> N
     found = infer_from_json([payload, b'{"n":1,"n":2}', b'{"n":' + b"1" * 1000 + b"}"])
     assert (found.records, found.unreadable) == (2, 1)
     assert reason in (found.reason or "")
-
-
-def test_csv_that_spark_refuses_is_unreadable() -> None:
-    found = infer_from_csv([b"x\0y,1", b"z,2", b'"' + b"y" * 200_000 + b'",3'], ["a", "b"], delimiter=",")
-    assert (found.records, found.unreadable, found.reason) == (2, 1, "a NUL or a byte order mark")
-    assert infer_from_csv([b"1" * 5000], ["x"], delimiter=",").schema.simpleString() == "struct<x:string>"
-
-
-def test_an_empty_text_in_quotes_is_null_only_without_another_null_text() -> None:
-    payloads = [b'1,"","a,"",b"', b'2,"NA",x', b",3,"]
-    for null, types, absent in (("", "bigint,b:string", [1, 1, 1]), ("NA", "bigint,b:string", [1, 1, 1])):
-        found = infer_from_csv(payloads, ["a", "b", "c"], delimiter=",", null=null)
-        assert found.schema.simpleString() == f"struct<a:{types},c:string>"
-        assert [each.absent for each in found.fields] == absent
-    numbers = [b'"",b', b"NA,c", b"1,d"]
-    assert infer_from_csv(numbers, ["n", "s"], delimiter=",", null="NA").schema["n"].dataType.typeName() == (
-        "string"
-    )
-    assert infer_from_csv(numbers[::2], ["n", "s"], delimiter=",").schema["n"].dataType.typeName() == "long"
-
-
-def test_empty_columns_and_empty_lines_of_a_file(tmp_path: Path) -> None:
-    (tmp_path / "t.tsv").write_text("a\tb\n1\t2\n\t\n\n3\t4\n")
-    status, shown = run("--file", str(tmp_path / "t.tsv"), "--required", "--json")
-    found = json.loads(shown)
-    assert (status, found["records"], found["unreadable"]) == (0, 3, 0)
-    assert found["schema"] == "a BIGINT,\nb BIGINT\n"
-    (tmp_path / "o.csv").write_text("\n\nid,name\n1,a\n")
-    assert json.loads(run("--file", str(tmp_path / "o.csv"), "--json")[1])["schema"] == (
-        "id BIGINT,\nname STRING\n"
-    )
-
-
-INNER = {"type": "record", "name": "I", "fields": [{"name": "m", "type": "int"}]}
-PART = {
-    "type": "record",
-    "name": "P",
-    "fields": [{"name": "n", "type": "int"}, {"name": "of", "type": INNER}],
-}
-
-
-@pytest.mark.parametrize(
-    ("kind", "written"),
-    [
-        ({"type": "long", "logicalType": "local-timestamp-micros"}, "TIMESTAMP_NTZ"),
-        ({"type": "long", "logicalType": "local-timestamp-millis"}, "TIMESTAMP_NTZ"),
-        ({"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 2}, None),
-        ({"type": "record", "name": "E", "fields": []}, None),
-        ({"type": "array", "items": PART}, "ARRAY<STRUCT<n: INT, of: STRUCT<m: INT>>>"),
-        ({"type": "map", "values": PART}, "MAP<STRING, STRUCT<n: INT, of: STRUCT<m: INT>>>"),
-        (PART, "STRUCT<n: INT NOT NULL, of: STRUCT<m: INT NOT NULL> NOT NULL>"),
-    ],
-)
-def test_a_ddl_file_has_the_types_of_spark_or_is_not_written(
-    tmp_path: Path, kind: dict[str, object], written: str | None
-) -> None:
-    file, out = tmp_path / "o.avro", tmp_path / "o.ddl"
-    with file.open("wb") as stream:
-        fields = [{"name": "a", "type": kind}]
-        schema = kind if kind.get("name") == "E" else {"type": "record", "name": "R", "fields": fields}
-        fastavro.writer(stream, schema, [], validator=False)
-    status, _ = run("--file", str(file), "--out", str(out))
-    assert (out.read_text() if out.exists() else None) == (written and f"a {written} NOT NULL\n")
-    assert (status == 0) == bool(written)
-    assert not written or list(of_ddl.ddl_field_problems(of_ddl.parse_ddl(out.read_text()))) == []
-
-
-def run(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["schema", "infer", *arguments])
-    return done.exit_code, done.output
-
-
-def test_the_command_writes_the_file_once(tmp_path: Path) -> None:
-    sample, out = tmp_path / "orders.jsonl", tmp_path / "pipelines" / "order.ddl"
-    sample.write_text('{"id":1,"city":"Rome"}\n{"id":2}\n')
-    status, shown = run("--file", str(sample), "--out", str(out))
-    assert status == 0
-    assert "city" in shown
-    assert "50%" in shown
-    assert out.read_text() == "id BIGINT,\ncity STRING\n"
-    assert read_sample_file(sample, ddl_and_pyspark_types.parse_ddl(out.read_text()))[1] == {
-        "id": 2,
-        "city": None,
-    }
-    status, shown = run("--file", str(sample), "--out", str(out))
-    assert status == 2
-    assert "--force" in shown
-    sample.write_text('{"id":1.5}\n')
-    status, shown = run("--file", str(sample), "--out", str(out), "--force", "--json", "--required")
-    assert (status, json.loads(shown)["fields"][0]["type"]) == (0, "DOUBLE")
-    assert out.read_text() == "id DOUBLE NOT NULL\n"
-
-
-def test_the_command_reads_csv_with_a_header_and_avro(tmp_path: Path) -> None:
-    (tmp_path / "o.csv").write_text("id;city\n1;Rome\n2;\n")
-    status, shown = run("--file", str(tmp_path / "o.csv"), "--json")
-    assert (status, json.loads(shown)["schema"]) == (0, "id BIGINT,\ncity STRING\n")
-    (tmp_path / "o.avro").write_bytes(container(AVSC))
-    status, _ = run("--file", str(tmp_path / "o.avro"), "--out", str(tmp_path / "o.avsc"))
-    assert (status, json.loads((tmp_path / "o.avsc").read_text())) == (0, json.loads(AVSC))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "give STREAM and --env, or --file, but not both"),
-        (("orders",), "--env"),
-        (("--file", __file__, "--out", "x.txt"), ".ddl"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(arguments: tuple[str, ...], message: str) -> None:
-    status, shown = run(*arguments)
-    assert status == 2
-    assert message in shown.replace("\n", " ")
-
-
-@pytest.mark.parametrize(
-    ("lines", "delimiter"),
-    [
-        (["id;note", f"1;{'z' * 200_000}", "2;b"], ";"),
-        (["id;price", "1;1,5", "2;2,5"], ";"),
-        (["1;1,5", "2;2,5"], ";"),
-        (["a\tb", "\t", "1\t2"], "\t"),
-        (["one", "two"], ","),
-        ([], ","),
-    ],
-)
-def test_the_delimiter_makes_as_many_columns_as_the_first_record_has(
-    lines: list[str], delimiter: str
-) -> None:
-    payloads = [each.encode() for each in lines]
-    assert read_sample_records.guess_delimiter(payloads, None) == delimiter
-
-
-def test_the_delimiter_makes_as_many_columns_as_there_are_names() -> None:
-    payloads = [b"1;Oslo, N | E;2026-01-01", b"2;Rome, I | E;2026-01-02", b"broken"]
-    assert read_sample_records.guess_delimiter(payloads, None) == ";"
-    assert read_sample_records.guess_delimiter(payloads, ["id", "city", "at"]) == ";"
-    assert read_sample_records.guess_delimiter([b"1;2"], ["one"]) == ";"
