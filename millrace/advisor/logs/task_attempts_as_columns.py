@@ -80,7 +80,8 @@ class TaskAttempts:
     @property
     def successful(self) -> TaskAttempts:
         """The attempts that did a partition's work: one of each partition, as Spark repeats a failed one and kills a second copy."""
-        return TaskAttempts(self.table[~self.failed & ~self.killed])
+        done = ~(self.failed | self.killed)
+        return self if done.all() else TaskAttempts(self.table[done])
 
     @property
     def elapsed_seconds(self) -> float:
