@@ -16,7 +16,7 @@ from rich.tree import Tree
 
 from millrace.cli.plan import plan_diff
 from millrace.cli.plan.check_transforms_on_spark import check_transforms_and_list_unchecked
-from millrace.cli.plan.plan_tables import plan_tables
+from millrace.cli.plan.plan_tables import job_tables, plan_tables
 from millrace.cli.plan.report import permission_diff_between_versions
 from millrace.cli.plan.report.apply_cost_saving_moves import move_lines, write_moves_into_files
 from millrace.cli.plan.report.plan_document import plan_document
@@ -64,7 +64,8 @@ def plan_command(
         typer.Option(
             "--explain",
             metavar="KEY",
-            help="Explain one number, such as jobs.flights.max_workers: formula, inputs and the origin of each input.",
+            help="Explain one number, such as jobs.flights.max_workers: formula, inputs and the origin of each input; or one job, "
+            "such as jobs.flights.",
         ),
     ] = None,
     html: HtmlPage = None,
@@ -149,7 +150,8 @@ def plan_command(
     if apply is not None:
         write_moves_into_files(environment, find_moves(environment, sized, plan_keeps_all_slas), apply)
         return
-    if html is not None or (diff is None and key is None):
+    job = next((name for name in sized.jobs if key == f"jobs.{name}"), None)
+    if html is not None or job or (diff is None and key is None):
         doubted = simulated_plan_with_warnings(environment, sized)
         moves = find_moves(environment, sized, plan_keeps_all_slas) if traffic == 1 else ()
         sized = doubted.plan
@@ -168,6 +170,11 @@ def plan_command(
             as_markdown=as_markdown,
             with_templates=with_templates,
         )
+    elif job is not None:
+        if as_json:
+            typer.echo(json.dumps(document["jobs"][job], indent=2, ensure_ascii=False))
+        else:
+            print_rich(*job_tables(environment, sized, job, terminal=sys.stdout.isatty()))
     elif key is not None:
         _print_explanation(environment, sized, key, as_json=as_json)
     elif as_json:

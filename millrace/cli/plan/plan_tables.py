@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -20,6 +21,9 @@ from millrace.sizing.readable_numbers import count
 
 _LEGEND = "~ rests on a rate that nobody measured     = pinned in the file"
 _WORKERS = "Workers are counted as if all ran all month."
+
+MANY_JOBS = 20
+"""Number of jobs from which each has one row in place of its reasons, and each item of the bill one sum."""
 
 
 def plan_tables(environment: Environment, plan: Plan, *, width: int | None) -> Iterator[RenderableType]:
@@ -42,14 +46,32 @@ def plan_tables(environment: Environment, plan: Plan, *, width: int | None) -> I
         yield from _titled_section(
             "Kafka clusters", _clusters_table(plan.clusters.values(), terminal, inline)
         )
-    yield from _titled_section("Jobs", _job_tables(environment, plan.jobs.values(), terminal))
+    notes = plan.warnings
+    if len(plan.jobs) < MANY_JOBS:
+        yield from _titled_section("Jobs", _job_blocks(environment, plan.jobs.values(), terminal))
+    else:
+        yield from _titled_section("Jobs", _jobs_table(environment, plan.jobs.values(), terminal))
+        notes = tuple(each for each in notes if not each.startswith("jobs."))
+        hidden = count(len(plan.warnings) - len(notes), "note")
+        yield _reason_line(
+            f"--explain jobs.NAME shows a job with its queries and reasons, and its part of {hidden}"
+        )
     yield from _titled_section("Dollars a month", cost_table(plan, terminal=terminal))
     yield Text(
         f"Prices of {plan.prices.isoformat()}, {plan.prices_of}. {costs_left_out_sentence(plan)}. {_WORKERS}",
         "dim",
     )
-    for warning in plan.warnings:
-        yield Text(f"Note: {warning}", "yellow")
+    yield from map(_note_line, notes)
+
+
+def job_tables(
+    environment: Environment, plan: Plan, name: str, *, terminal: bool
+) -> Iterator[RenderableType]:
+    """Yield one job's figures with their reasons, its queries, and the notes on it."""
+    yield _job_blocks(environment, [plan.jobs[name]], terminal)
+    yield from (
+        _note_line(each) for each in plan.warnings if each.startswith((f"jobs.{name}.", f"jobs.{name}:"))
+    )
 
 
 def costs_left_out_sentence(plan: Plan) -> str:
@@ -127,7 +149,31 @@ def _clusters_table(clusters: Iterable[ClusterPlan], terminal: bool, inline: boo
     return _table_with_reasons(terminal, inline, columns, rows)
 
 
-def _job_tables(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> Group:
+def _jobs_table(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> Padding:
+    """Return a table with one row for each job."""
+    figures = figure_columns("cores", "workers")
+    table = _empty_table(
+        terminal,
+        *word_columns("job", "engine"),
+        *figures,
+        *word_columns("of", "SLA"),
+        *figure_columns("$/month"),
+    )
+    for job in jobs:
+        table.add_row(
+            job.name,
+            f"{KINDS[job.engine].title} {job.version}",
+            _figure_cell(job.cores),
+            _figure_cell(job.max_workers),
+            job.worker,
+            environment.jobs[job.name].sla_words.removeprefix("SLA "),
+            _total_dollars_cell(job.cost),
+        )
+    return _indented(table, 0 if terminal else 2)
+
+
+def _job_blocks(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> Group:
+    """Return each job's figures with their reasons, and a table of its queries."""
     parts: list[RenderableType] = []
     for job in jobs:
         engine = KINDS[job.engine].title
@@ -162,6 +208,10 @@ def _reason_line(text: str) -> Padding:
     return _indented(Text(text, "dim"))
 
 
+def _note_line(text: str) -> Text:
+    return Text(f"Note: {text}", "yellow")
+
+
 def _queries_table(job: JobPlan, terminal: bool) -> Padding:
     spread = ["repartition"] if any(query.repartition for query in job.queries.values()) else []
     figures = figure_columns("trigger", "records a batch", "a shard", *spread)
@@ -193,20 +243,27 @@ def _query_reasons(query: QueryPlan) -> Iterator[str]:
 
 
 def cost_table(plan: Plan, *, terminal: bool) -> Padding:
-    """Return the table of a month's bill with the reason for each line."""
+    """Return the table of a month's bill with the reason for each line; of many jobs with a sum of each item."""
     table = _empty_table(terminal, *word_columns("for", "item"), *figure_columns("$/month"), why=True)
-    groups: list[tuple[str, tuple[CostItem, ...]]] = [
-        *((f"stream {each.name}", each.cost) for each in plan.streams.values()),
-        *((f"cluster {each.name}", each.cost) for each in plan.clusters.values()),
-        *((f"job {each.name}", each.cost) for each in plan.jobs.values()),
-        ("shared", plan.shared),
+    groups = [
+        *(("streams", f"stream {each.name}", each.cost) for each in plan.streams.values()),
+        *(("clusters", f"cluster {each.name}", each.cost) for each in plan.clusters.values()),
+        *(("jobs", f"job {each.name}", each.cost) for each in plan.jobs.values()),
+        ("shared", "shared", plan.shared),
     ]
-    for name, items in groups:
-        for position, line in enumerate(items):
-            shown = _dollars_cell(line.usd, assumed=line.assumed)
-            table.add_row(name if position == 0 else "", line.name, shown, line.why)
+    lines: dict[tuple[str, str], list[CostItem]] = defaultdict(list)
+    for kind, name, items in groups:
+        for position, item in enumerate(items):
+            # Alike named items of one job stay apart: each has a reason of its own.
+            lines[(kind, item.name) if len(plan.jobs) >= MANY_JOBS else (name, f"{position}")].append(item)
+    before = ""
+    for (name, _), (first, *more) in lines.items():
+        why = f"sum of {1 + len(more)}" if more else first.why
+        shown = _total_dollars_cell((first, *more))
+        table.add_row(name if name != before else "", first.name, shown, why)
+        before = name
     sum_ = total_cost(plan)
-    everything = count(sum(len(items) for _, items in groups), "item")
+    everything = count(sum(len(items) for _, _, items in groups), "item")
     table.add_section()
     table.add_row(
         Text("total", "bold"), "", Text(_dollars_cell(sum_.value, assumed=sum_.assumed), "bold"), everything
