@@ -8,8 +8,10 @@ written: good rows are not written again, whether or not the sink knows identiti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -235,13 +237,8 @@ def _rows_as_written(letters: DataFrame, columns: StructType) -> DataFrame:
 def _rows_of_corrections(letters: DataFrame, columns: StructType) -> DataFrame:
     """Read corrected payloads strictly, as records are: a person wrote them. Returns as :func:`_rows_as_written`."""
     payload = F.col("_corrected")
-    unknown = F.filter(
-        F.json_object_keys(payload.cast("string")),
-        lambda name: ~name.startswith("_") & ~name.isin(*columns.fieldNames()),
-    )
-    given = letters.select(
-        "_root", *CARRIED[1:], F.array_join(unknown, ", ").alias(_UNKNOWN), payload.alias("payload")
-    )
+    unknown = F.udf(partial(_unknown_names, columns))(payload.cast("string"))
+    given = letters.select("_root", *CARRIED[1:], unknown.alias(_UNKNOWN), payload.alias("payload"))
     # Cut off: Spark would put the decoder's expressions into each place that uses a column, and of maps in maps not end its plan.
     read = JsonDecoder(_type_parsed_from_json(columns)).decode(given).localCheckpoint()
     misspelt = F.when(F.col(_UNKNOWN) != "", F.concat(F.lit("no column of this sink: "), _UNKNOWN))
@@ -251,6 +248,29 @@ def _rows_of_corrections(letters: DataFrame, columns: StructType) -> DataFrame:
         _struct_of(columns, lambda name: F.col(f"`{name}`")),
         F.coalesce("_error", misspelt).alias(_ERROR),
     )
+
+
+def _unknown_names(columns: StructType, text: str) -> str:
+    """Return the names in a correction, with those around them, for which the sink's columns have no field."""
+
+    def within(kind: DataType, value: object, path: str) -> Iterator[str]:
+        if isinstance(kind, ArrayType) and isinstance(value, list):
+            for each in value:
+                yield from within(kind.elementType, each, path)
+        if isinstance(kind, MapType) and isinstance(value, dict):
+            for each in value.values():
+                yield from within(kind.valueType, each, path)
+        if isinstance(kind, StructType) and isinstance(value, dict):
+            for name, each in value.items():
+                if name in kind.fieldNames():
+                    yield from within(kind[name].dataType, each, f"{path}{name}.")
+                elif path or not name.startswith("_"):  # a letter's own columns are taken from it
+                    yield path + name
+
+    try:
+        return ", ".join(dict.fromkeys(within(columns, json.loads(text), "")))
+    except (ValueError, RecursionError):
+        return ""  # the decoder says what it is
 
 
 def _struct_of(columns: StructType, value_of: Callable[[str], Column]) -> Column:

@@ -240,6 +240,8 @@ CORRECTED = {
     '{"at": 1700000000000}': "wrong type: at (looks like milliseconds)",
     '{"day": "2026-1-1x"}': "wrong type: day",
     '{"tt": 5, "D": 1, "d": 1.5, "_order": ""}': "no column of this sink: tt, D",
+    '{"parts": [{"n": 1, "x": "2"}, {"N": 1, "n": 2, "N": 3}], "t": 5}': "no column of this sink: parts.x, parts.N",
+    '{"by": {"one": {"n": 1, "_n": 2}}}': "no column of this sink: by.one._n",
     '{"t": 5} {"t": 6}': "not exactly one JSON object",
     '{"m": {"a": 1, "a": 2}}': "a name twice in a map: m",
     '{"b": "xx!"}': "wrong type: b",
@@ -248,7 +250,10 @@ CORRECTED = {
 
 
 def test_a_wrong_correction_stays_a_letter_with_its_reason(spark: SparkSession) -> None:
-    shape = "_id STRING, _source STRING, t TINYINT, d DOUBLE, at TIMESTAMP, day DATE, m MAP<STRING, INT>, b BINARY, `a.b` INT"
+    shape = (
+        "_id STRING, _source STRING, t TINYINT, d DOUBLE, at TIMESTAMP, day DATE, m MAP<STRING, INT>, b BINARY, `a.b` INT, "
+        "parts ARRAY<STRUCT<n: INT>>, by STRUCT<one: STRUCT<n: INT>>"
+    )
     good = '{"_id": "forged", "t": -5, "at": "2026-01-01T00:00:00Z", "m": {"a": null}, "b": "AAE=", "a.b": 7}'
     given = spark.createDataFrame(
         [(text, "x", None, None, bytearray(b"{}"), bytearray(text.encode())) for text in (good, *CORRECTED)],
@@ -259,7 +264,19 @@ def test_a_wrong_correction_stays_a_letter_with_its_reason(spark: SparkSession) 
         text: f"millrace: {why}" for text, why in CORRECTED.items()
     }
     [row] = read.collect()
-    assert tuple(row) == (good, "x", -5, None, datetime(2026, 1, 1), None, {"a": None}, b"\0\1", 7)
+    assert tuple(row) == (
+        good,
+        "x",
+        -5,
+        None,
+        datetime(2026, 1, 1),
+        None,
+        {"a": None},
+        b"\0\1",
+        7,
+        None,
+        None,
+    )
     # A sink may have no columns of its own.
     assert read_as_rows(spark.createDataFrame([], "_id STRING, _source STRING").schema, given)[0].count() == 0
 
