@@ -149,7 +149,7 @@ class DirectBatchWriter:
     checkpoint: Checkpoint
     report: EventReporter
     rules: tuple[Column, ...] = ()
-    _small_batches: QuickDecodingFirstWriter = field(default_factory=QuickDecodingFirstWriter, repr=False)
+    _quick_first: QuickDecodingFirstWriter = field(default_factory=QuickDecodingFirstWriter, repr=False)
 
     @cached_property
     def _dead_letter_overlap(self) -> OffsetOverlap:
@@ -203,7 +203,7 @@ class DirectBatchWriter:
 
         # Other sinks may have delivered a part of a batch when a task fails.
         offsets = letters.offsets if isinstance(route.sink, IcebergSink) else None
-        figures, done = self._small_batches.write(self.decoder, offsets, write_attempt)
+        figures, done = self._quick_first.write(self.decoder, offsets, write_attempt)
         if figures["bad"]:
             decoded = self.decoder.decode
             letters.append(

@@ -77,7 +77,7 @@ class LandBatchWriter:
     _commits: TableCommits = field(init=False, repr=False)
     _overlap: OffsetOverlap = field(init=False, repr=False)
     _identified: CachedSelect | None = field(default=None, repr=False)
-    _small_batches: QuickDecodingFirstWriter = field(default_factory=QuickDecodingFirstWriter, repr=False)
+    _quick_first: QuickDecodingFirstWriter = field(default_factory=QuickDecodingFirstWriter, repr=False)
 
     def __post_init__(self) -> None:
         self._commits = TableCommits(self.sink.table)
@@ -171,7 +171,7 @@ class LandBatchWriter:
             read = ObservedFigures(row_count_aggregate("read"))
             return append(self._decode_with_unique_ids(batch, read), read)
         stamped = envelope.with_hash_and_landing_time(batch)
-        return self._small_batches.write(self.decoder, offsets, lambda by: append(by.decode(stamped)))
+        return self._quick_first.write(self.decoder, offsets, lambda by: append(by.decode(stamped)))
 
     def _append_decoded_rows(
         self,

@@ -1,4 +1,4 @@
-"""Small batches: they are decoded without the exact way of bad records first, as its plan takes longer than the batch.
+"""Batches of sources that replay: they are decoded without the exact way of bad records first, whose plan takes longer than many batches.
 
 A record that needs the exact way fails the write before its commit, and the batch is read again, completely. Some batches with
 such a record are followed by others, so a number of batches is then decoded completely at once.
@@ -6,6 +6,7 @@ such a record are followed by others, so a number of batches is then decoded com
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -14,18 +15,19 @@ from ..formats.base import UNCERTAIN, Decoder
 from ..record.errors import JVM_ERRORS, full_error_text
 from ..sources.batch_offsets import BatchOffsets
 
-MOST_RECORDS = 1_000
-"""Most records of a small batch: to read them twice takes less time than to plan the exact way."""
+MOST_RECORDS = 50_000
+"""Most records of a partition in such a batch. A task decodes them in about half a second, and Spark tries one that fails up to
+four times: in all that is less than the fixed time of a batch in a plan (2 s) and a half."""
 
-EXACT_BATCHES = 100
-"""Batches that are decoded completely, from one on that had to be read again."""
+EXACT_BATCHES = 1_000
+"""Batches that are decoded completely, from one on that had to be read again: of a thousand one is late at most."""
 
 Result = TypeVar("Result")
 
 
 @dataclass
 class QuickDecodingFirstWriter:
-    """Writer of a query's batches, the small ones without the exact way first."""
+    """Writer of a query's batches, without the exact way first."""
 
     _certain: tuple[Decoder, Decoder] | None = field(default=None, repr=False)
     """A decoder, and the same without its exact way."""
@@ -47,7 +49,8 @@ class QuickDecodingFirstWriter:
             Writes the batch, decoded by a decoder, completely or not at all.
         """
         self._exact_batches = max(0, self._exact_batches - 1)
-        if not self._exact_batches and offsets is not None and sum(offsets.offset_counts) <= MOST_RECORDS:
+        fullest = max(offsets.offset_counts, default=0) if offsets is not None else math.inf
+        if not self._exact_batches and fullest <= MOST_RECORDS:
             if self._certain is None or self._certain[0] is not decoder:
                 self._certain = decoder, decoder.failing_if_uncertain()
             try:

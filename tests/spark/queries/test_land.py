@@ -147,7 +147,7 @@ def test_a_small_batch_is_read_again_for_a_record_that_needs_the_exact_way(
 
 
 @pytest.mark.slow
-def test_after_a_time_small_batches_are_tried_without_the_exact_way_again(
+def test_after_a_time_batches_are_tried_without_the_exact_way_again(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(try_quick_decoding_first, "EXACT_BATCHES", 2)
