@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from ..commits.duplicate_look_up_bounds import DuplicateLookUp
 from ..formats.base import Decoder
+from ..formats.decoding.decoder_output_and_checks import TOMBSTONE
 from ..launch.entry_script_arguments import ReplayRequest
 from ..record import batch_accounts, envelope, hadoop_files
 from ..record.batch_accounts import EventReporter, ReplayAccounts
@@ -275,8 +276,9 @@ class DeadLetterReplayer(LetterReplay):
 
     def _append_new_rows(self, tries: DataFrame, within: Column) -> ReplayAccounts:
         """Count the decoded rows, and append those that are new."""
-        done, good = F.col("_done"), F.col("_error").isNull()
-        lands = ~done & (good | ~F.col("_bytes").eqNullSafe(F.col("_last")))
+        done, lost = F.col("_done"), F.col("_withheld")
+        good = F.col("_error").isNull() & ~lost
+        lands = ~done & ~lost & (good | ~F.col("_bytes").eqNullSafe(F.col("_last")))
         counts = {"letters": F.lit(True), "good": ~done & good, "bad": ~done & ~good}
         counts |= {"already": done, "landed": lands}
         tries.cache()
@@ -284,7 +286,7 @@ class DeadLetterReplayer(LetterReplay):
             [figures] = tries.select(*(F.count(F.when(c, 1)).alias(n) for n, c in counts.items())).collect()
             balance = ReplayAccounts(**figures.asDict())
             if balance.landed:
-                rows = tries.where(lands).drop("_done", "_last")
+                rows = tries.where(lands).drop("_done", "_last", "_withheld")
                 if self.onward is not None:
                     self.onward(rows.where(good))
                 written = IcebergSink(self.table).append(rows, DuplicateLookUp(within)).written
@@ -301,10 +303,13 @@ class DeadLetterReplayer(LetterReplay):
     def _decode_next_attempts(
         self, letters: DataFrame, rows: DataFrame, selected: DataFrame | None
     ) -> DataFrame:
-        """Return the next row of each family, decoded, with ``_done`` (it has a good row) and ``_last`` (bytes of the last)."""
+        """Return the next row of each family, decoded, with ``_done`` (it has a good row) and ``_last`` (bytes of the last).
+
+        With ``_withheld``, too: redaction left no bytes of it, which would be decoded as a null payload, the delete of a key.
+        """
         replays = with_root_and_attempt(rows.where(F.col("_id").contains(MARK) & F.col("_error").isNull()))
         done = replays.select(*FAMILY, F.lit(True).alias("_done")).dropDuplicates([*FAMILY])
-        row = F.struct("_attempt", *envelope.COLUMNS, "_bytes")
+        row = F.struct("_attempt", *envelope.COLUMNS, "_bytes", "_error")
         last = letters.groupBy(*FAMILY).agg(F.max_by(row, "_attempt").alias("last")).select("_root", "last.*")
         families = last.join(done, [*FAMILY], "left")
         payload = F.col("_bytes")
@@ -319,6 +324,7 @@ class DeadLetterReplayer(LetterReplay):
                 F.current_timestamp().alias("_landed_at"),
                 F.coalesce("_done", F.lit(False)).alias("_done"),
                 F.col("_bytes").alias("_last"),
+                (payload.isNull() & (F.col("_error") != TOMBSTONE)).alias("_withheld"),
                 payload.alias("payload"),
             )
         )

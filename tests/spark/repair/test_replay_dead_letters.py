@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from millrace.etl.formats.decoding.decoder_per_topic import DELETE, TombstoneAsDeleteDecoder
+from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.entry_script_arguments import ReplayRequest
@@ -122,6 +124,23 @@ def test_corrected_letters_land_with_the_envelope_of_the_original(
         b"{still bad",
         "decode",
     )
+
+
+def test_a_letter_without_bytes_is_no_null_payload(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    """A null payload is the delete of its key; a letter whose bytes were withheld is none, until somebody corrects it."""
+    landed = Landed(spark, table, payloads=[])
+    redacting = RedactingDecoder(landed.write.decoder, ("carrier",))
+    landed.write.decoder = redacting
+    landed.write(frame(spark, kafka_rows(0, 0, [good(0), b'["AA", 3]', None, b'["BB", 4]'])), 0)
+    decoder = TombstoneAsDeleteDecoder(redacting)
+    replayer = DeadLetterReplayer("land-flights", landed.table, landed.events.reporter, "flights", decoder)
+    assert replayer(spark, ReplayRequest("land-flights")) == 0
+    assert landed.figures() == (3, 1, 2, 0, 1)
+    deletes = [name for name, row in landed.rows().items() if row["_stage"] == DELETE]
+    assert deletes == [letter(2) + "#replay"]
+    fixed = corrections(tmp_path / "fixed", _1=good(1))
+    assert replayer(spark, ReplayRequest("land-flights", (), str(fixed))) == 0
+    assert landed.figures() == (1, 1, 0, 0, 1)
 
 
 @pytest.mark.slow
