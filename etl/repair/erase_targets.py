@@ -15,6 +15,8 @@ from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandS
 from ..record.envelope import ERASED
 from ..record.tables import DELETE_ISOLATION, Table
 from .erase_condition import ErasureCondition, ErasureConditionError
+from .replay_dead_letters import MARK
+from .replay_refused_rows import MARK as SENT
 
 KEEPS = ("_id", "_source", "_shard", "_position", "_arrived_at", "_landed_at", "_route")
 """Columns that an erased landed row keeps: its position in its source, and its times."""
@@ -154,7 +156,9 @@ class ErasureTarget:
             yield f"{good} AND {row}", False
             conditions = [row, condition.byte_search_sql(*_BYTES, words=self.words)]
             either = " OR ".join(each for each in conditions if each is not None)
-            yield f"NOT ({good}) AND NOT (t._stage <=> '{ERASED}') AND ({either})", True
+            erased = f"t._stage <=> '{ERASED}'"
+            yield f"NOT ({good}) AND NOT ({erased}) AND ({either})", True
+            yield f"NOT ({erased}) AND {self._same_record_condition(spark, conditions)}", True
             return
         letter = self.kind == "refused"
         if letter:
@@ -167,6 +171,22 @@ class ErasureTarget:
             for made in self._conditions_for_derived_rows(spark, condition):
                 yield made, letter
 
+    def _same_record_condition(self, spark: SparkSession, conditions: Iterable[str | None]) -> str:
+        """Return a condition: another row of the record is erased or matches, its letter or one of its replays.
+
+        A replay whose letter stayed would be made again from it.
+        """
+        found = _records_of_conditions(
+            spark, self.table, [f"_stage <=> '{ERASED}'", *filter(None, conditions)]
+        )
+        found.createOrReplaceTempView(f"{_VIEW}_here")
+        of, its = (f"regexp_replace({each}._id, '{MARK}[0-9]*$', '')" for each in "te")
+        # A replay has its record's arrival time.
+        return (
+            f"EXISTS (SELECT 1 FROM {_VIEW}_here e WHERE {of} = {its} AND e._source <=> t._source "  # noqa: S608 - a name of ours
+            f"AND e._arrived_at <=> t._arrived_at AND (contains(t._id, '{MARK}') OR contains(e._id, '{MARK}')))"
+        )
+
     def _conditions_for_derived_rows(self, spark: SparkSession, condition: ErasureCondition) -> Iterator[str]:
         """Yield conditions for rows with the identity of erased or matching records, whatever columns the transform kept."""
         records = _erased_or_matching_records(spark, condition, [landing for landing, _ in self.sources])
@@ -174,9 +194,11 @@ class ErasureTarget:
         ends = records.select(
             F.expr("min(unix_micros(_arrived_at))"), F.expr("max(unix_micros(_arrived_at))")
         ).first()
-        # Of joined records it is `A+B` (etl/queries/stateful.py); each explode adds an ordinal after a slash.
+        # Of joined records it is `A+B` (etl/queries/stateful.py); each explode adds an ordinal after a slash. A corrected row that
+        # was refused again has a suffix of its own.
+        own = f"regexp_replace(t._id, '{SENT}[0-9]*$', '')" if self.kind == "refused" else "t._id"
         begins = (
-            "(startswith(concat(t._id, '/'), concat(e._id, '/')) OR startswith(t._id, concat(e._id, '+')))"
+            f"(startswith(concat({own}, '/'), concat(e._id, '/')) OR startswith(t._id, concat(e._id, '+')))"
         )
         if ends is not None and ends[0] is not None:
             yield (
@@ -196,13 +218,20 @@ class ErasureTarget:
 def _erased_or_matching_records(
     spark: SparkSession, condition: ErasureCondition, landings: Iterable[Table]
 ) -> DataFrame:
-    rows = (spark.table(str(landing)) for landing in dict.fromkeys(landings))
     frames = (
-        each.where(which).select("_id", "_source", "_arrived_at")
-        for each in rows
-        for which in (f"_stage <=> '{ERASED}'", condition.row_sql(each.schema))
+        _records_of_conditions(
+            spark, landing, (f"_stage <=> '{ERASED}'", condition.row_sql(spark.table(str(landing)).schema))
+        )
+        for landing in dict.fromkeys(landings)
     )
     return reduce(DataFrame.unionByName, frames)
+
+
+def _records_of_conditions(spark: SparkSession, landing: Table, conditions: Iterable[str]) -> DataFrame:
+    """Return the records of a landing table that meet one of the conditions, each on its own: not one scan for all."""
+    rows = spark.table(str(landing)).alias("t")
+    found = (rows.where(each).select("_id", "_source", "_arrived_at") for each in conditions)
+    return reduce(DataFrame.unionByName, found)
 
 
 def _set_isolation_properties(spark: SparkSession, table: Table) -> None:

@@ -307,7 +307,8 @@ class DeadLetterReplayer(LetterReplay):
 
         With ``_withheld``, too: redaction left no bytes of it, which would be decoded as a null payload, the delete of a key.
         """
-        replays = with_root_and_attempt(rows.where(F.col("_id").contains(MARK) & F.col("_error").isNull()))
+        settled = F.col("_error").isNull() | F.col("_stage").eqNullSafe(envelope.ERASED)
+        replays = with_root_and_attempt(rows.where(F.col("_id").contains(MARK) & settled))
         done = replays.select(*FAMILY, F.lit(True).alias("_done")).dropDuplicates([*FAMILY])
         row = F.struct("_attempt", *envelope.COLUMNS, "_bytes", "_error")
         last = letters.groupBy(*FAMILY).agg(F.max_by(row, "_attempt").alias("last")).select("_root", "last.*")
