@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
+
+from millrace.sandbox.programs.toolchain import ROOT
 
 Template = Mapping[str, Any]
 Templates = Mapping[str, Template]
@@ -15,7 +19,31 @@ Templates = Mapping[str, Template]
 def created_only(kind: str) -> list[list[str]]:
     """Paths of the properties whose change makes CloudFormation replace a resource, as AWS publishes them."""
     schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", kind).schema
-    return [path.split("/")[2:] for path in schema.get("createOnlyProperties", ())]
+    return [path.split("/")[2:] for path in schema.get("createOnlyProperties", ())] + [
+        path.split("/") for path in replacing(kind)
+    ]
+
+
+@functools.cache
+def _cdk_types_and_resources() -> tuple[dict[str, Any], dict[str, Any]]:
+    packed = (ROOT / "node_modules/aws-cdk/db.json.gz").read_bytes()
+    schema = json.loads(gzip.decompress(packed))["schema"]
+    types, resources = (schema[each]["entities"] for each in ("typeDefinition", "resource"))
+    return {each["$id"]: each for each in types}, {each["cloudFormationType"]: each for each in resources}
+
+
+@functools.cache
+def replacing(kind: str) -> tuple[str, ...]:
+    """Return the properties of a type, and of a structure in it, of which the documentation says that a change replaces it."""
+    types, resources = _cdk_types_and_resources()
+    result = []
+    for name, each in resources[kind]["properties"].items():
+        if each.get("causesReplacement") == "yes":
+            result.append(name)
+        elif each["type"]["type"] == "ref":
+            parts = types[each["type"]["reference"]["$ref"]]["properties"]
+            result += [f"{name}/{part}" for part, of in parts.items() if of.get("causesReplacement") == "yes"]
+    return tuple(result)
 
 
 def at(value: Any, path: list[str]) -> Any:

@@ -224,7 +224,12 @@ def test_topics_carry_retention_and_compression(prod: Synthesis) -> None:
 def test_other_tiers_of_msk(synthesise: Synthesise, tier: str) -> None:
     environment = load("prod", root=ROOT)
     cluster = environment.kafka["operations"].model_copy(update={"tier": tier})
-    result = synthesise(environment.model_copy(update={"kafka": {"operations": cluster}}))
+    # Streams know the cluster that they were read with, and plan no partitions for another.
+    streams = {
+        name: each.model_copy(update={"partitions": 8}) if each.kind == "kafka" else each
+        for name, each in environment.streams.items()
+    }
+    result = synthesise(environment.model_copy(update={"kafka": {"operations": cluster}, "streams": streams}))
     if tier == "serverless":
         assert result.the("AWS::MSK::ServerlessCluster", "kafka")["ClientAuthentication"] == {
             "Sasl": {"Iam": {"Enabled": True}}

@@ -1,7 +1,8 @@
 """Data that ``millrace deploy`` reads: ``python -m tests.template.write_deploy_data``.
 
-An extract of CloudFormation's resource schemas for the types that our templates have, which cfn-lint ships, and the permissions that
-new jobs have in these templates. ``make lock`` writes both, and tests compare them.
+An extract of CloudFormation's resource schemas for the types that our templates have, which cfn-lint ships, with what only the CDK's own
+database knows to replace a resource, and the permissions that new jobs have in these templates. ``make lock`` writes both, and tests
+compare them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from millrace.lifecycle.changes.refused_updates import RESOURCE_TYPES
 from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sizing import plan
 from tests.policy.all_regions import ACCOUNT, NEWEST, written
+from tests.template.cloudformation_rules import replacing
 from tests.template.test_export_changes import full, synthesised
 
 RARE = (
@@ -44,10 +46,13 @@ def extract(kind: str) -> dict[str, Any]:
         return sorted(path.removeprefix("/properties/") for path in schema.get(key, ()))
 
     read_only = {*paths("readOnlyProperties")}
-    names = {path for path in paths("createOnlyProperties") if _names(kind, path)}
+    known = paths("createOnlyProperties")
+    # The path of a part is left out where the whole is there.
+    create_only = sorted({*known, *(path for path in replacing(kind) if path.split("/")[0] not in known)})
+    names = {path for path in create_only if _names(kind, path)}
     if len(identifier := paths("primaryIdentifier")) == 1:
         names |= {*identifier} - read_only
-    return {"create_only": paths("createOnlyProperties"), "names": sorted(names)}
+    return {"create_only": create_only, "names": sorted(names)}
 
 
 def _names(kind: str, path: str) -> bool:

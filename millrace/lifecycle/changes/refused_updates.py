@@ -1,7 +1,7 @@
 """Updates of deployed resources that AWS refuses, and those that it takes only one after the other.
 
 Pure functions over templates. Which properties only a creation sets is in ``resource_types.json``, an extract of
-CloudFormation's resource schemas.
+CloudFormation's resource schemas and of the CDK's database.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ RESOURCE_TYPES = Path(__file__).with_name("resource_types.json")
 _MANY_OF_A_NAME = ("AWS::EMRServerless::Application",)
 """Types of which several resources may have one name (botocore's model of CreateApplication: no conflict of names)."""
 
-_WITHIN = {"AWS::MSK::Topic": "ClusterArn", "AWS::Kinesis::StreamConsumer": "StreamARN"}
+_WITHIN = {
+    "AWS::Glue::Database": "CatalogId",
+    "AWS::Kinesis::StreamConsumer": "StreamARN",
+    "AWS::MSK::Topic": "ClusterArn",
+}
 """The property with the resource inside which a name is used once: in another one, the same name is free."""
 
 _CLUSTER_REQUESTS = (
