@@ -28,7 +28,7 @@ from millrace.lifecycle.account.deployed_environment import (
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.audits import query_audit as audit_job
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
-from millrace.lifecycle.deploy import STOPPABLE
+from millrace.lifecycle.deploy import stop_emr_application
 from millrace.lifecycle.jobs.state_machine import Verb, execute_verb_for_answer
 from millrace.lifecycle.preflight.account_checks import check_cdk_bootstrap_version
 from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
@@ -43,7 +43,6 @@ from millrace.verify.target_base import ExpectedStepSeconds, VerificationTarget
 
 POLL_SECONDS = 5.0
 
-_APPLICATION_ENDED = ("STOPPED", "CREATED", "TERMINATED")
 _BROKER_SECONDS = 15.0
 
 PATIENCE = DrillTimeLimits(start=900, end=600, recover=1800, land=900, reshard=600, remove=2700, vanish=180)
@@ -256,20 +255,8 @@ class AwsAccountTarget(VerificationTarget):
     def _stop_application(self, application: str) -> None:
         if live := self._live_emr_runs(application):
             self._kill_emr_run(application, live)
-        emr = self.client("emr-serverless")
-
-        def application_state() -> str:
-            return str(emr.get_application(applicationId=application)["application"]["state"])
-
         with translating_aws_errors(f"cannot stop application {application}"):
-            if application_state() in STOPPABLE:
-                emr.stop_application(applicationId=application)
-            wait_for_condition(
-                lambda: application_state() in _APPLICATION_ENDED,
-                self.patience.end,
-                f"application {application} stopped",
-                poll_seconds=self.poll_seconds,
-            )
+            stop_emr_application(self.client("emr-serverless"), application, self.poll_seconds)
 
     def billed_runs(self, names: Names, job: str) -> list[BilledRun]:
         """Return the runs with the engine's counts; without counts, with the same seconds of all workers."""

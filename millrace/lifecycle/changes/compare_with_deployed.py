@@ -11,8 +11,8 @@ from typing import Any
 from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.account.deployed_environment import (
     DeployedEnvironment,
+    read_s3_object,
     read_stack_outputs,
-    split_s3_url,
 )
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.changes.data_loss_refusals import data_loss_lines
@@ -354,5 +354,4 @@ def read_deployed_url_and_document(
     with translating_aws_errors(f"cannot read the launch document of {stack}"):
         if (url := read_stack_outputs(aws.client("cloudformation"), stack).get("LaunchDocument")) is None:
             return None, None
-        bucket, key = split_s3_url(url)
-        return url, json.loads(aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read())
+        return url, json.loads(read_s3_object(aws.client("s3"), url))
