@@ -20,7 +20,6 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
-from millrace.lifecycle.jobs.reset_effects import start_time_text
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.run_launch_document_locally import LocalJob
 from tests.faults.kill_deployed_jobs import Shop, opened
@@ -78,7 +77,7 @@ def begun_anew(shop: Shop, run: LocalJob) -> tuple[LocalJob, int]:
     shop.orders.send(shop.choose, RECORDS)
     kept = JobCheckpoints(shop.sandbox.stack.client("s3"), shop.sandbox.names, JOB)
     with kept.holding_lease("reset"):
-        kept.archive_checkpoint_and_return_url(QUERY, start=start_time_text(at, OVERLAP), moment=at)
+        kept.archive_checkpoint_and_return_url(QUERY, start=(at - OVERLAP).isoformat(), moment=at)
     following = shop.start(JOB)
     shop.until_taxed(following)
     shop.wait(following, lambda: shop.batches(following) > 0, "a batch's line")

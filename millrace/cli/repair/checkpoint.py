@@ -29,7 +29,6 @@ from millrace.lifecycle.jobs.checkpoints import CheckpointContents, CheckpointRe
 from millrace.lifecycle.jobs.reset_effects import (
     estimate_records_read_again,
     reset_objection,
-    start_time_text,
 )
 
 checkpoint_app = typer.Typer(
@@ -151,7 +150,7 @@ def reset(
     reason = reset_objection(environment, job, query, moment)
     if reason is not None and not duplicates:
         raise CommandRefusedError(f"{job}/{query} cannot be reset: {reason} (--duplicates resets it anyway)")
-    start = None if moment is None else start_time_text(moment, span)
+    start = None if moment is None else (moment - span).isoformat()
     typer.echo("\n".join(_start_and_reread_lines(environment, job, query, start, now)), err=True)
     with translating_aws_errors("cannot read the checkpoints"):
         checkpoints = _job_checkpoints(environment, job)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, SourceQueryBase
@@ -81,8 +81,3 @@ def reset_objection(environment: Environment, job: str, query: str, at: datetime
             "beside the one of before: name another table for it"
         )
     return None
-
-
-def start_time_text(at: datetime, overlap: timedelta) -> str:
-    """Write the start time of a query in the core's format."""
-    return (at - overlap).isoformat()
