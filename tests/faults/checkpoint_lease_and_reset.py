@@ -22,6 +22,7 @@ from datetime import UTC, datetime, timedelta
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.run_launch_document_locally import LocalJob
+from tests.faults.batch_commits import commit_times
 from tests.faults.kill_deployed_jobs import Shop, opened
 
 JOB, QUERY = "direct", "tax"
@@ -58,7 +59,7 @@ def stood_still(shop: Shop, first: LocalJob) -> tuple[LocalJob, str]:
     first.process.signal_group(signal.SIGSTOP)
     shop.orders.send(shop.choose, RECORDS)
     second = shop.start(JOB)
-    shop.wait(second, lambda: bool(second.commit_times()), "a batch of the run that took over")
+    shop.wait(second, lambda: bool(commit_times(second)), "a batch of the run that took over")
     first.process.signal_group(signal.SIGCONT)
     shop.orders.send(shop.choose, RECORDS)
     status = first.process.popen.wait(timeout=PATIENCE_SECONDS)
@@ -118,7 +119,7 @@ def main() -> int:
     with opened(options.seed) as shop:
         shop.orders.send(shop.choose, RECORDS)
         first = shop.start(JOB)
-        shop.wait(first, lambda: bool(first.commit_times()), "a batch")
+        shop.wait(first, lambda: bool(commit_times(first)), "a batch")
         seconds = second_runs(shop, options.times)
         sys.stdout.write(
             f"second runs: {len(seconds)} of {options.times} refused with status 2, the slowest after {max(seconds):.0f} s\n"
