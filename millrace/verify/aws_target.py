@@ -172,17 +172,20 @@ class AwsAccountTarget(VerificationTarget):
             AWS refuses, there is no run, or it does not end.
         """
         if isinstance(names.environment.jobs[job], GlueJob):
-            self._kill_glue_run(names.job(job))
+            killed = self._kill_glue_runs(names.job(job))
         else:
-            application = self._application_id(names, job)
-            self._kill_emr_run(application, self._live_emr_runs(application))
+            killed = self._kill_emr_runs(self._application_id(names, job))
+        if not killed:
+            raise DrillError(f"job {job} has no run that the verification could kill")
 
-    def _kill_glue_run(self, name: str) -> None:
-        live, glue = self._live_glue_runs(name), self.client("glue")
-        if not live:
-            raise DrillError(f"Glue job {name} has no run that the verification could kill")
-        with translating_aws_errors(f"cannot stop the run of {name}"):
-            glue.batch_stop_job_run(JobName=name, JobRunIds=live)
+    def _kill_glue_runs(self, name: str) -> list[str]:
+        """End the runs of a Glue job, and return their ids."""
+        glue = self.client("glue")
+        with translating_aws_errors(f"cannot read the runs of {name}"):
+            live = [r["Id"] for r in self._glue_runs(name) if r["JobRunState"] not in ended_run_states.GLUE]
+        if live:
+            with translating_aws_errors(f"cannot stop the run of {name}"):
+                glue.batch_stop_job_run(JobName=name, JobRunIds=live)
         self._wait_for_end(
             name,
             live,
@@ -190,11 +193,17 @@ class AwsAccountTarget(VerificationTarget):
                 glue.get_job_run(JobName=name, RunId=run)["JobRun"]["JobRunState"] in ended_run_states.GLUE
             ),
         )
+        return live
 
-    def _kill_emr_run(self, application: str, live: list[str]) -> None:
-        if not live:
-            raise DrillError(f"EMR application {application} has no run that the verification could kill")
+    def _kill_emr_runs(self, application: str) -> list[str]:
+        """End the runs of an EMR Serverless application without a grace period, and return their ids."""
         emr, target = self.client("emr-serverless"), {"applicationId": application}
+        with translating_aws_errors(f"cannot read the runs of {application}"):
+            live = [
+                run["id"]
+                for run in self._emr_runs(application)
+                if run["state"] not in ended_run_states.EMR_SERVERLESS
+            ]
         with translating_aws_errors(f"cannot stop the run of {application}"):
             for run in live:
                 # Refused if it is being cancelled, or has just ended (opensearch-project/sql#2577).
@@ -207,16 +216,13 @@ class AwsAccountTarget(VerificationTarget):
                 emr.get_job_run(**target, jobRunId=run)["jobRun"]["state"] in ended_run_states.EMR_SERVERLESS
             ),
         )
+        return live
 
     def _wait_for_end(self, owner: str, live: list[str], ended: Callable[[str], bool]) -> None:
         what = f"the end of {', '.join(live)} of {owner}"
         wait_for_condition(
             lambda: all(map(ended, live)), self.patience.end, what, poll_seconds=self.poll_seconds
         )
-
-    def _live_glue_runs(self, name: str) -> list[str]:
-        with translating_aws_errors(f"cannot read the runs of {name}"):
-            return [r["Id"] for r in self._glue_runs(name) if r["JobRunState"] not in ended_run_states.GLUE]
 
     def _glue_runs(self, name: str) -> Iterator[Mapping[str, Any]]:
         page = {"PageSize": 100}
@@ -230,14 +236,6 @@ class AwsAccountTarget(VerificationTarget):
         with translating_aws_errors(f"cannot read the stack of {job}"):
             return DeployedEnvironment(names, self.aws.client).job_outputs(job)["ApplicationId"]
 
-    def _live_emr_runs(self, application: str) -> list[str]:
-        with translating_aws_errors(f"cannot read the runs of {application}"):
-            return [
-                run["id"]
-                for run in self._emr_runs(application)
-                if run["state"] not in ended_run_states.EMR_SERVERLESS
-            ]
-
     def end_all_runs(self, prefix: str, jobs: Mapping[str, Mapping[str, str]]) -> None:
         """Set the desired state of all jobs to stopped, end all runs, and stop the applications, to allow their deletion."""
         for job, resources in jobs.items():
@@ -247,16 +245,12 @@ class AwsAccountTarget(VerificationTarget):
                 )
             glue = resources.get("AWS::Glue::Job")
             application = resources.get("AWS::EMRServerless::Application")
-            if glue and self._live_glue_runs(glue):
-                self._kill_glue_run(glue)
+            if glue:
+                self._kill_glue_runs(glue)
             if application:
-                self._stop_application(application)
-
-    def _stop_application(self, application: str) -> None:
-        if live := self._live_emr_runs(application):
-            self._kill_emr_run(application, live)
-        with translating_aws_errors(f"cannot stop application {application}"):
-            stop_emr_application(self.client("emr-serverless"), application, self.poll_seconds)
+                self._kill_emr_runs(application)
+                with translating_aws_errors(f"cannot stop application {application}"):
+                    stop_emr_application(self.client("emr-serverless"), application, self.poll_seconds)
 
     def billed_runs(self, names: Names, job: str) -> list[BilledRun]:
         """Return the runs with the engine's counts; without counts, with the same seconds of all workers."""
