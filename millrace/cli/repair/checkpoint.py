@@ -27,7 +27,7 @@ from millrace.config.engines.versions import spark_line_of
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.jobs.checkpoints import CheckpointContents, CheckpointRequestError, JobCheckpoints
 from millrace.lifecycle.jobs.reset_effects import (
-    estimate_records_read_again,
+    records_read_again_lines,
     reset_objection,
 )
 
@@ -267,12 +267,8 @@ def _start_and_reread_lines(
         yield f"{job}/{query} starts where its settings say; a derive query starts with all landed records"
         return
     yield f"{job}/{query} starts with the records that arrived at {start}"
-    for source in estimate_records_read_again(environment, job, query, datetime.fromisoformat(start), now):
-        size = source.bytes / 1024**3
-        yield (
-            f"  {source.source}: about {source.records:,} records ({size:,.2f} GiB) are read again (from the traffic in the "
-            f"environment file){'' if source.kept else '; RECORDS OLDER THAN ITS RETENTION ARE LOST'}"
-        )
+    for line in records_read_again_lines(environment, job, query, datetime.fromisoformat(start), now):
+        yield f"  {line}"
 
 
 def _position_lines(contents: CheckpointContents) -> Iterator[str]:
