@@ -38,7 +38,7 @@ from millrace.lifecycle.changes.stack_exports import (
     stack_order,
 )
 from millrace.lifecycle.changes.table_writer_changes import (
-    OutputWriterChange,
+    WritingQuery,
     checkpoints_url,
     output_writer_changes,
     query_checkpoints,
@@ -232,24 +232,23 @@ def _output_writer_change_lines(
         {job: document for job, (_, document) in new.items()},
     )
     s3 = aws.client("s3")
-    for change in changes:
-        owner, writer = change.owner, change.new
+    for output, owner, writer in changes:
         with translating_aws_errors(f"cannot read the checkpoint of {writer.job}/{writer.query}"):
             # `checkpoint move` leaves nothing behind; beside the owner's, a checkpoint is one of an earlier job.
             begun = has_batches_at(s3, writer.checkpoint)
             if begun and not has_batches_at(s3, owner.checkpoint):
                 continue
         remains = any(owner.checkpoint.startswith(f"{checkpoints_url(each)}/") for _, each in new.values())
-        ways = _ways_to_keep_position(aws.names, change, begun=begun, remains=remains)
+        ways = _ways_to_keep_position(aws.names, owner, writer, begun=begun, remains=remains)
         yield (
-            f"job {writer.job}, query {writer.query}: {change.output} is written by query {owner.query} of job "
+            f"job {writer.job}, query {writer.query}: {output} is written by query {owner.query} of job "
             f"{owner.job}, and {writer.job} would not continue from its position, but from a checkpoint of its own; "
             f"{'; '.join(ways)}"
         )
 
 
 def _ways_to_keep_position(
-    names: Names, change: OutputWriterChange, *, begun: bool, remains: bool
+    names: Names, owner: WritingQuery, writer: WritingQuery, *, begun: bool, remains: bool
 ) -> Iterator[str]:
     """Yield what to do about a query that would write an output of another without its position.
 
@@ -258,7 +257,7 @@ def _ways_to_keep_position(
     begun, remains
         Whether the query has a checkpoint already, and whether the owner's job is still in the file, under any name.
     """
-    owner, writer, env = change.owner, change.new, names.environment.name
+    env = names.environment.name
     (bucket, folder, _), (other_bucket, own, _) = (each.checkpoint.rsplit("/", 2) for each in (owner, writer))
     if owner.partitions != writer.partitions:
         yield (
