@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -261,8 +260,3 @@ def _grafana_panel(panel: Panel, number: int, position: dict[str, int], region: 
             for index, series in enumerate(panel.series)
         ],
     }
-
-
-def dashboard_file_text(document: dict[str, Any]) -> str:
-    """Write a dashboard as the text of a file; the same content gives the same bytes."""
-    return json.dumps(document, indent=2, sort_keys=True) + "\n"

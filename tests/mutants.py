@@ -139,7 +139,7 @@ AREAS = {
     "permissions": Area(
         (
             *(
-                "infra/grants_as_cdk_statements.py",
+                "infra/constructs/job_role.py",
                 "infra/permissions/job_operation_grants.py",
                 "infra/permissions/command_data_access_grants.py",
                 "infra/permissions/source_permissions.py",

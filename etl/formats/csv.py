@@ -130,13 +130,9 @@ class CsvDecoder(Decoder):
             "emptyValue": "",
         }
         ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in wanted.fields)
-        return F.when(self._quote_check_allowed_condition(), F.from_csv(framed, ddl, options))
-
-    def _quote_check_allowed_condition(self) -> Column:
+        short = (F.octet_length("payload") <= MOST_DELIMITERS) | ~self._too_many_delimiters_condition()
         # The parser treats a line that begins with NUL as a comment, and the text after it as a record.
-        return (
-            (F.octet_length("payload") <= MOST_DELIMITERS) | ~self._too_many_delimiters_condition()
-        ) & ~self._byte_order_mark_or_nul_condition()
+        return F.when(short & ~self._byte_order_mark_or_nul_condition(), F.from_csv(framed, ddl, options))
 
     def _too_many_delimiters_condition(self) -> Column:
         text = F.col("payload").cast("string")

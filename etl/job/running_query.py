@@ -6,16 +6,13 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from ..record.ready_query import IsEndReached, ReadyQuery
 from . import kill_when_lease_lost
 from .lease import Lease
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
 
 
 class StopRequestedError(Exception):

@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..metrics import arrival_times
@@ -33,9 +33,6 @@ from . import jvm_shutdown_hook, kill_when_lease_lost
 from .kill_when_lease_lost import LeaseFence
 from .lease import Lease
 from .running_query import RunningQuery, StopRequestedError
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
 
 LOST_PROGRESS = 'because the return value of "scala.Option.get()" is null'
 """Error of Spark 4.1.1 that does not fail a batch. Spark computes the progress of a topic from the newest offsets that it

@@ -12,18 +12,16 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from ..record.errors import OWN_REPETITION
 from .background_writer import BackgroundWriter
 from .trigger_metrics import BacklogInputs, MetricSample, TriggerMeter
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_SECONDS = 1.0
 

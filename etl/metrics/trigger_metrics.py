@@ -163,7 +163,9 @@ class TriggerMeter:
         if self.origin.counted and "BacklogRecords" in values:
             limited = values["BacklogRecords"] > 0
         elif self.origin.limit is not None:
-            shards = sum(_shard_count(source.get("endOffset")) for source in progress["sources"])
+            # Kinesis' connectors write an offset as an object with one key per shard.
+            offsets = (_offset_as_object(source.get("endOffset")) for source in progress["sources"])
+            shards = sum(key.startswith("shardId-") for offset in offsets for key in offset)
             limited = shards > 0 and rows >= shards * self.origin.limit
         else:
             return {}
@@ -237,11 +239,6 @@ def _offset_as_object(offset: Any) -> Mapping[str, Any]:
     """Return an offset as an object; an empty one for anything else."""
     parsed = json.loads(offset) if isinstance(offset, str) else offset
     return parsed if isinstance(parsed, Mapping) else {}
-
-
-def _shard_count(offset: Any) -> int:
-    """Count the shards of an offset; Kinesis' connectors write it as an object with one key per shard."""
-    return sum(key.startswith("shardId-") for key in _offset_as_object(offset))
 
 
 def _state_and_watermark_metrics(progress: Mapping[str, Any], begun: float) -> dict[str, float]:

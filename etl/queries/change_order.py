@@ -31,7 +31,6 @@ from ..formats.decoding.decoder_output_and_checks import CHANGE
 from ..record.errors import SinkError
 from ..sinks.base import DELETED, ORDER, RowOrderLister, Sink
 from ..sinks.delivery.record_order import POSITION, not_older_sql, with_position_struct
-from ..sinks.delivery.row_version_history import delete_versions_of_every_key
 
 _AFTER = "_after"
 _LOGGED, _WHOLE, _DIGITS = 50, 63, 56
@@ -86,15 +85,11 @@ def orders_of_truncates(records: DataFrame) -> list[str]:
         return []
     place = F.col("_position")
     order = F.concat(place["time"], place["lane"], place["position"])
-    return [row[0] for row in _positions_of_truncates(records).select(order).distinct().collect()]
+    return [row[0] for row in positions_of_truncates(records).select(order).distinct().collect()]
 
 
-def truncate_versions(records: DataFrame, schema: StructType) -> DataFrame:
-    """Return the truncates in a batch as versions of every key: see :func:`etl.sinks.delivery.row_version_history.delete_versions_of_every_key`."""
-    return delete_versions_of_every_key(_positions_of_truncates(records), schema)
-
-
-def _positions_of_truncates(records: DataFrame) -> DataFrame:
+def positions_of_truncates(records: DataFrame) -> DataFrame:
+    """Return ``_position`` of the changes in a batch that delete all rows of the table."""
     return with_position_struct(records.where(_truncate_condition())).select(
         _position_struct_of_change().alias("_position")
     )

@@ -38,7 +38,7 @@ from ..sinks.delivery.kept_deletes import KeptDeletes
 from ..sinks.delivery.keyed_rows import newest_of_each_key
 from ..sinks.delivery.python_task_writes import CountedRows
 from ..sinks.delivery.record_order import POSITION, with_position_struct
-from ..sinks.delivery.row_version_history import versions_of_changes
+from ..sinks.delivery.row_version_history import delete_versions_of_every_key, versions_of_changes
 from ..sinks.refused_rows_dead_letters import DeadLetterTable
 from . import change_order
 from .enrich import ReferenceTable
@@ -357,7 +357,9 @@ class DeriveBatchWriter:
             # Read for its deletes and for the sink.
             rows, truncates = self.compose(read.observe(batch), lanes.observe), []
             if self.compose.history:
-                rows = rows.unionByName(change_order.truncate_versions(batch, rows.schema))
+                rows = rows.unionByName(
+                    delete_versions_of_every_key(change_order.positions_of_truncates(batch), rows.schema)
+                )
             else:
                 truncates = change_order.orders_of_truncates(batch)
                 rows = change_order.rows_and_deletes_after_truncates(

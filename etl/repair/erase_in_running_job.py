@@ -29,7 +29,6 @@ from ..record.batch_accounts import EventReporter
 from ..record.tables import Table, load_java_table
 from .erase_condition import ErasureCondition, first_line_of_error
 from .erase_old_snapshots import (
-    count_snapshots,
     expire_before_mark_and_count_files,
     has_query_read_past,
     remove_rest_and_commit_erasure_mark,
@@ -220,7 +219,7 @@ def _answer_with_match_counts(
                 "dead_letters": matches.letters,
                 "of": matches.total,
                 "files": matches.files,
-                "snapshots": count_snapshots(spark, target.table) if target.kept else 0,
+                "snapshots": spark.table(f"{target.table}.snapshots").count() if target.kept else 0,
             }
     except (CapturedException, Py4JJavaError) as error:
         # Such as a text that is no number, which shows only when rows are read.

@@ -104,8 +104,3 @@ def expire_before_mark_and_count_files(spark: SparkSession, table: Table, snapsh
     limits = {"older_than": sql_timestamp(commit_time(at)), "retain_last": "1"}
     row = first_row(call_iceberg_procedure(spark, table, "expire_snapshots", **limits, stream_results="true"))
     return sum(int(n or 0) for key, n in row.items() if key.startswith("deleted_"))
-
-
-def count_snapshots(spark: SparkSession, table: Table) -> int:
-    """Count the snapshots of a table."""
-    return int(spark.table(f"{table}.snapshots").count())

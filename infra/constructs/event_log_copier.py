@@ -12,7 +12,7 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from millrace.config.aws.iam_statements import FILES, Grant, allow, allow_listing_prefixes
+from millrace.config.aws.iam_statements import FILES, allow, allow_listing_prefixes
 from millrace.config.aws.resource_names import Names
 
 from .logged_encrypted_state_machine import LoggedEncryptedStateMachine, allow_delivery_of_execution_logs
@@ -43,7 +43,7 @@ class EventLogCopier(LoggedEncryptedStateMachine):
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, names: Names, key: kms.IKey) -> None:
-        bucket = names.bucket("event-logs")
+        bucket, arn = names.bucket("event-logs"), names.bucket_arn("event-logs")
         super().__init__(
             scope,
             construct_id,
@@ -51,7 +51,11 @@ class EventLogCopier(LoggedEncryptedStateMachine):
             log_name="event-logs",
             kind="EXPRESS",
             definition=copy_machine_definition(bucket, names.account),
-            grants=_copy_grants(names.s3_arn(bucket)),
+            grants=[
+                allow("Read", ["s3:GetObject"], [f"{arn}/{p}/*" for p in ENGINE_PREFIXES], why=FILES),
+                allow("Write", ["s3:DeleteObject", "s3:PutObject"], [f"{arn}/{FLAT_PREFIX}/*"], why=FILES),
+                allow_listing_prefixes("List", arn, list(ENGINE_PREFIXES)),
+            ],
             key=key,
             logs_key=key,
             purpose=f"Copies event logs of {names.prefix} under one prefix",
@@ -65,14 +69,6 @@ class EventLogCopier(LoggedEncryptedStateMachine):
             event_pattern=event_log_pattern(bucket),
             targets=[self.rule_target(starter)],
         )
-
-
-def _copy_grants(bucket: str) -> list[Grant]:
-    return [
-        allow("Read", ["s3:GetObject"], [f"{bucket}/{p}/*" for p in ENGINE_PREFIXES], why=FILES),
-        allow("Write", ["s3:DeleteObject", "s3:PutObject"], [f"{bucket}/{FLAT_PREFIX}/*"], why=FILES),
-        allow_listing_prefixes("List", bucket, list(ENGINE_PREFIXES)),
-    ]
 
 
 def event_log_pattern(bucket: str) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from millrace.config.aws.iam_statements import Grant
 
 from ..accept_finding import accept_finding_at_construct
 from ..errors import InfrastructureError
-from ..grants_as_cdk_statements import to_policy_statement
 from ..permissions.split_policies import (
     ATTACHED,
     INLINE,
@@ -122,3 +121,14 @@ def _accept_findings_of_grants(policy: Construct, grants: Sequence[Grant]) -> No
         accept_finding_at_construct(
             policy, f"AwsSolutions-IAM5[Resource::{resource}]", "; ".join(dict.fromkeys(why))
         )
+
+
+def to_policy_statement(grant: Grant) -> iam.PolicyStatement:
+    """Write a grant as a statement of a CDK policy."""
+    return iam.PolicyStatement(
+        sid=grant.sid,
+        effect=iam.Effect[grant.effect.upper()],
+        actions=list(grant.actions),
+        resources=list(grant.resources),
+        conditions=dict(grant.conditions),
+    )

@@ -80,7 +80,37 @@ class LoggedEncryptedStateMachine(Construct):
             account=names.account,
             source_arn=names.arn("states", "stateMachine:*"),
             description=purpose,
-            grants=[*grants, *_grants_of_every_machine(key)],
+            grants=[
+                *grants,
+                _key_use_grant(key),
+                # Step Functions developer guide, "Using CloudWatch Logs to log execution history".
+                allow(
+                    "DeliverLogs",
+                    [
+                        "logs:CreateLogDelivery",
+                        "logs:DeleteLogDelivery",
+                        "logs:DescribeLogGroups",
+                        "logs:DescribeResourcePolicies",
+                        "logs:GetLogDelivery",
+                        "logs:ListLogDeliveries",
+                        "logs:PutResourcePolicy",
+                        "logs:UpdateLogDelivery",
+                    ],
+                    ["*"],
+                    why=NO_NARROWER,
+                ),
+                allow(
+                    "Trace",
+                    [
+                        "xray:GetSamplingRules",
+                        "xray:GetSamplingTargets",
+                        "xray:PutTelemetryRecords",
+                        "xray:PutTraceSegments",
+                    ],
+                    ["*"],
+                    why=NO_NARROWER,
+                ),
+            ],
         )
         self.machine = sfn.CfnStateMachine(
             self,
@@ -157,36 +187,3 @@ def _with_partition_in_arns(definition: Mapping[str, Any], partition: str) -> An
 
 def _key_use_grant(key: kms.IKey) -> Grant:
     return allow("Encrypt", ["kms:Decrypt", "kms:GenerateDataKey"], [key.key_arn])
-
-
-def _grants_of_every_machine(key: kms.IKey) -> list[Grant]:
-    return [
-        _key_use_grant(key),
-        # Step Functions developer guide, "Using CloudWatch Logs to log execution history".
-        allow(
-            "DeliverLogs",
-            [
-                "logs:CreateLogDelivery",
-                "logs:DeleteLogDelivery",
-                "logs:DescribeLogGroups",
-                "logs:DescribeResourcePolicies",
-                "logs:GetLogDelivery",
-                "logs:ListLogDeliveries",
-                "logs:PutResourcePolicy",
-                "logs:UpdateLogDelivery",
-            ],
-            ["*"],
-            why=NO_NARROWER,
-        ),
-        allow(
-            "Trace",
-            [
-                "xray:GetSamplingRules",
-                "xray:GetSamplingTargets",
-                "xray:PutTelemetryRecords",
-                "xray:PutTraceSegments",
-            ],
-            ["*"],
-            why=NO_NARROWER,
-        ),
-    ]

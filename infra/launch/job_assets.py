@@ -53,9 +53,18 @@ def add_job_file_assets(scope: Construct, *, environment: Environment, job: Job,
 
 
 def _add_file_asset(scope: Construct, construct_id: str, file: Path) -> str:
+    """Make an asset of a file; return its ``s3://`` URL as text that can be written into a file.
+
+    CDK knows an asset's address as a template expression; inside a file no template
+    is evaluated, so account and region of the stack are filled in here; each stack has both (``infra/stacks/base.py``).
+    """
     # The CDK's own fingerprint also covers what a job does not know: with this one it can check what it loads (etl/main.py).
     content_digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    return asset_s3_url_text(Asset(scope, construct_id, path=str(file), asset_hash=content_digest))
+    asset = Asset(scope, construct_id, path=str(file), asset_hash=content_digest)
+    stack = Stack.of(asset)
+    expression = stack.resolve(asset.s3_object_url)
+    text = expression["Fn::Sub"] if isinstance(expression, dict) else expression
+    return str(text.replace("${AWS::AccountId}", stack.account).replace("${AWS::Region}", stack.region))
 
 
 def add_text_asset(scope: Construct, construct_id: str, name: str, text: str) -> str:
@@ -136,18 +145,6 @@ def write_archive(root: Path, folder: Path, others: Mapping[str, Path], *, core:
             entry.external_attr = 0o644 << 16
             target.writestr(entry, file.read_bytes())
     return archive
-
-
-def asset_s3_url_text(asset: Asset) -> str:
-    """Return an asset's ``s3://`` URL as text that can be written into a file.
-
-    CDK knows an asset's address as a template expression; inside a file no template
-    is evaluated, so account and region of the stack are filled in here; each stack has both (``infra/stacks/base.py``).
-    """
-    stack = Stack.of(asset)
-    expression = stack.resolve(asset.s3_object_url)
-    text = expression["Fn::Sub"] if isinstance(expression, dict) else expression
-    return str(text.replace("${AWS::AccountId}", stack.account).replace("${AWS::Region}", stack.region))
 
 
 def _staging_folder(scope: Construct) -> Path:

@@ -67,12 +67,9 @@ def grants_to_stop_applications(scope: PermissionScope) -> list[Grant]:
     ]
 
 
-def grants_to_read_health_metrics(scope: PermissionScope) -> list[Grant]:
-    """Read the metrics that tell whether a job works."""
-    actions = ["cloudwatch:GetMetricData"]
-    if any(stream.metrics is not None for stream in scope.names.environment.streams.values()):
-        actions.append("cloudwatch:GetMetricStatistics")
-    return [allow("ReadMetrics", actions, ["*"], why=NO_NARROWER)]
+def grants_to_read_metrics(_: PermissionScope) -> list[Grant]:
+    """Read the metrics of jobs and streams."""
+    return [allow("ReadMetrics", ["cloudwatch:GetMetricData"], ["*"], why=NO_NARROWER)]
 
 
 def grants_to_call_state_machines(scope: PermissionScope) -> list[Grant]:
@@ -110,11 +107,6 @@ def grants_to_watch_job_runs(scope: PermissionScope) -> list[Grant]:
         for kind, jobs in scope.job_names_by_engine.items()
         for grant in engines.deployed_engine(kind).grants_to_watch_runs(scope, jobs)
     ]
-
-
-def grants_to_read_stream_metrics(_: PermissionScope) -> list[Grant]:
-    """Read CloudWatch's counts of streams."""
-    return [allow("ReadCounts", ["cloudwatch:GetMetricData"], ["*"], why=NO_NARROWER)]
 
 
 def grants_to_read_log_lines(scope: PermissionScope) -> list[Grant]:

@@ -27,7 +27,7 @@ _DEPLOY: tuple[_Part, ...] = (
         run.grants_to_read_stacks,
         *_ASK,
         run.grants_to_stop_applications,
-        run.grants_to_read_health_metrics,
+        run.grants_to_read_metrics,
         run.grants_to_read_log_lines,
     ),
     *(
@@ -61,7 +61,7 @@ _PARTS: dict[str, tuple[_Part, ...]] = {
             read.grants_to_read_table_files,
             read.grants_to_read_checkpoints,
         ),
-        *(read.grants_to_read_streams, read.grants_to_read_topics, run.grants_to_read_stream_metrics),
+        *(read.grants_to_read_streams, read.grants_to_read_topics, run.grants_to_read_metrics),
     ),
     "split": (read.grants_to_read_topics,),
     "schema": (read.grants_to_read_catalog_tables,),

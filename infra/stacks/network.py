@@ -319,13 +319,13 @@ class NetworkStack(EnvironmentStack):
 
     def _add_endpoints(self, plan: NetworkPlan, group: ec2.SecurityGroup) -> None:
         # A role of another account, assumed to read its stream, is a principal of that account.
-        accounts = sorted({self.account, *stream_owner_accounts(self.names.environment)})
-        lent = {
-            service
+        roles = [
+            (stream.cross_account_role, stream.services)
             for stream in self.names.environment.streams.values()
             if stream.cross_account_role is not None
-            for service in stream.services
-        }
+        ]
+        accounts = sorted({self.account, *(arn_region_account_resource(role)[1] for role, _ in roles)})
+        lent = {service for _, services in roles for service in services}
         for service in plan.services:
             endpoint = self.vpc.add_interface_endpoint(
                 _ENDPOINT_IDS.get(
@@ -352,15 +352,6 @@ def _endpoint_policy_statement(
         resources=resources,
         conditions=None if equals is None else {"StringEquals": equals},
     )
-
-
-def stream_owner_accounts(environment: Environment) -> set[str]:
-    """Return the accounts whose roles jobs assume to read streams."""
-    return {
-        arn_region_account_resource(stream.cross_account_role)[1]
-        for stream in environment.streams.values()
-        if stream.cross_account_role is not None
-    }
 
 
 def server_ports_without_kafka(environment: Environment) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +21,6 @@ from millrace.sizing.plan_model import Plan
 
 from ..cloudwatch_and_grafana_dashboards import (
     cloudwatch_dashboard_body,
-    dashboard_file_text,
     grafana_dashboard,
     split_into_dashboards,
 )
@@ -98,7 +98,9 @@ class ObservabilityStack(EnvironmentStack):
         CfnOutput(
             self,
             "GrafanaDashboard",
-            value=add_text_asset(self, "GrafanaJson", "grafana.json", dashboard_file_text(board)),
+            value=add_text_asset(
+                self, "GrafanaJson", "grafana.json", json.dumps(board, indent=2, sort_keys=True) + "\n"
+            ),
             description="JSON to import into Grafana; see docs/metrics.md",
         )
 

@@ -89,12 +89,17 @@ class StreamsStack(EnvironmentStack):
             resource = stream.node.default_child
             assert isinstance(resource, kinesis.CfnStream)
             resource.max_record_size_in_kib = settings.max_record_size // _KIB
-        others = {f"Consumer-{consumer}": consumer for consumer in settings.fan_out_consumers}
+        consumers = {f"Consumer-{consumer}": consumer for consumer in settings.fan_out_consumers}
+        consumers |= {
+            f"Reader-{job}-{query}": self.names.fan_out_consumer(job, query)
+            for job, query, each in self.names.environment.queries
+            if isinstance(each, LandQuery) and each.fan_out and each.source == name
+        }
         self.consumers |= {
             f"{name}/{consumer}": kinesis.StreamConsumer(
                 stream, construct_id, stream=stream, stream_consumer_name=consumer
             )
-            for construct_id, consumer in (others | self._consumers_by_construct_id(name)).items()
+            for construct_id, consumer in consumers.items()
         }
         Tags.of(stream).add("millrace:stream", name)
         accept_finding_at_construct(
@@ -103,14 +108,6 @@ class StreamsStack(EnvironmentStack):
             "A key of the environment's own, so that its policy and rotation are ours",
         )
         return stream
-
-    def _consumers_by_construct_id(self, stream: str) -> dict[str, str]:
-        return {
-            f"Reader-{job}-{query}": self.names.fan_out_consumer(job, query)
-            for job, settings in self.names.environment.jobs.items()
-            for query, each in settings.queries.items()
-            if isinstance(each, LandQuery) and each.fan_out and each.source == stream
-        }
 
 
 def owned_streams(environment: Environment) -> dict[str, KinesisStream]:

@@ -239,7 +239,10 @@ class Observability(Model):
         description="Creates a Managed Prometheus workspace, to which jobs on EMR Serverless write.",
     )
     prometheus_retention: Duration = Field(
-        default=timedelta(days=150), description="Retention of the workspace's samples: a number of days."
+        default=timedelta(days=150),
+        ge=timedelta(days=30),  # its quotas
+        le=timedelta(days=1095),
+        description="Retention of the workspace's samples: a number of days.",
     )
 
 
@@ -269,7 +272,10 @@ class SignIn(Model):
         description="Scope of the request; begins with `openid`.",
     )
     session: Duration = Field(  # type: ignore[assignment]  # pydantic parses the default (validate_default)
-        default="8h", description="Time until people must sign in again, 1m to 7d."
+        default="8h",
+        ge=timedelta(minutes=1),
+        le=timedelta(days=7),
+        description="Time until people must sign in again, 1m to 7d.",
     )
 
 

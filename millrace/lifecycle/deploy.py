@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from typing import Any
 
 from millrace.lifecycle.account.deployed_environment import (
     DeployedEnvironment,
@@ -29,8 +30,8 @@ from millrace.lifecycle.jobs.health import (
 )
 from millrace.lifecycle.jobs.state_machine import execute_verb_for_answer
 
-_STOPPED = ("STOPPED", "CREATED")
-STOPPABLE = ("STARTING", "STARTED")
+_STOPPED = ("STOPPED", "CREATED", "TERMINATED")
+_STOPPABLE = ("STARTING", "STARTED")
 """States of an application in which EMR Serverless takes StopApplication (gchq/sleeper#1212)."""
 
 _APPLICATION_SECONDS = 600
@@ -296,20 +297,25 @@ def _stop_application(aws: DeployedEnvironment, job: str, progress: Callable[[st
         application = aws.job_outputs(job).get("ApplicationId")
         if application is None:
             return
-        emr = aws.client("emr-serverless")
         progress(f"{job}: stopping its application")
-        if emr.get_application(applicationId=application)["application"]["state"] in STOPPABLE:
-            emr.stop_application(applicationId=application)
-        deadline = time.monotonic() + _APPLICATION_SECONDS
-        while (
-            state := emr.get_application(applicationId=application)["application"]["state"]
-        ) not in _STOPPED:
-            if time.monotonic() > deadline:
-                raise DeployError(
-                    f"application {application} of {job} is still {state}, so it cannot be changed: stop "
-                    "it and deploy again"
-                )
-            time.sleep(2)
+        stop_emr_application(aws.client("emr-serverless"), application)
+
+
+def stop_emr_application(emr: Any, application: str, poll_seconds: float = 2.0) -> None:
+    """Stop an application and wait until nothing of it runs.
+
+    Raises
+    ------
+    AwsError
+        It still runs after ten minutes.
+    """
+    if emr.get_application(applicationId=application)["application"]["state"] in _STOPPABLE:
+        emr.stop_application(applicationId=application)
+    deadline = time.monotonic() + _APPLICATION_SECONDS
+    while (state := emr.get_application(applicationId=application)["application"]["state"]) not in _STOPPED:
+        if time.monotonic() > deadline:
+            raise AwsError(f"application {application} is still {state}: stop it and repeat the command")
+        time.sleep(poll_seconds)
 
 
 __all__ = [

@@ -23,6 +23,7 @@ from millrace.lifecycle.account.deployed_environment import (
     MISSING_OBJECT,
     DeployedEnvironment,
     ignoring_not_found_errors,
+    read_s3_object,
     split_s3_url,
 )
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
@@ -78,10 +79,9 @@ class JobVersion:
         AwsError
             AWS refused the call.
         """
-        bucket, key = split_s3_url(self.document_url)
         reading = translating_aws_errors(f"cannot read the launch document {self.document_url}")
         with reading, ignoring_not_found_errors(*MISSING_OBJECT):
-            return dict(json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
+            return dict(json.loads(read_s3_object(s3, self.document_url)))
         raise UpgradeError(
             f"the launch document {self.document_url} of {self.job} no longer exists (a lifecycle rule of CDK's "
             "bucket of assets deletes old versions); check out the version in git, and deploy it with `millrace "
@@ -160,12 +160,11 @@ def find_previous_version(aws: DeployedEnvironment, job: str) -> JobVersion:
 
 def _read_version(aws: DeployedEnvironment, job: str, digest: str) -> JobVersion:
     place = f"{aws.names.versions_url(job)}/{digest}.json"
-    bucket, key = split_s3_url(place)
     with (
         translating_aws_errors(f"cannot read the saved versions of {job}"),
         ignoring_not_found_errors(*MISSING_OBJECT),
     ):
-        body = aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+        body = read_s3_object(aws.client("s3"), place)
         record = json.loads(body) if hashlib.sha256(body).hexdigest() == digest else None
         if record is not None and record["job"] == job:
             return JobVersion(job, record["at"], record["document_url"], record["template"])

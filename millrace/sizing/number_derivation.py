@@ -22,11 +22,6 @@ class DerivationNode(FigureInput):
     inputs: tuple[DerivationNode, ...] = ()
 
 
-def number_keys(plan: Plan) -> tuple[str, ...]:
-    """Return the keys of all numbers of a plan, such as ``jobs.flights.max_workers``."""
-    return tuple(_numbers_by_key(plan))
-
-
 def derivation_of_number(environment: Environment, plan: Plan, key: str) -> DerivationNode:
     """Return the derivation of a number.
 
@@ -35,7 +30,7 @@ def derivation_of_number(environment: Environment, plan: Plan, key: str) -> Deri
     environment, plan
         An environment and its plan.
     key
-        One of :func:`number_keys`.
+        Key of one of the plan's numbers, such as ``jobs.flights.max_workers``.
 
     Raises
     ------

@@ -236,7 +236,8 @@ def _plan_warnings(environment: Environment, demands: list[QueryDemand]) -> tupl
         for name, cluster in environment.kafka.items()
         if isinstance(cluster, MskCluster)
         and cluster.existing is None
-        and kafka_versions.is_support_unconfirmed(cluster.tier, cluster.version)
+        and cluster.tier == "express"
+        and cluster.version not in kafka_versions.EXPRESS
     ]
     found += [
         f"jobs.{name}.version: {job.display_version} is newer than the table of versions (as of {versions.AS_OF}): it is packed, priced and "

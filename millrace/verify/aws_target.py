@@ -28,7 +28,7 @@ from millrace.lifecycle.account.deployed_environment import (
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.audits import query_audit as audit_job
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
-from millrace.lifecycle.deploy import STOPPABLE
+from millrace.lifecycle.deploy import stop_emr_application
 from millrace.lifecycle.jobs.state_machine import Verb, execute_verb_for_answer
 from millrace.lifecycle.preflight.account_checks import check_cdk_bootstrap_version
 from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
@@ -43,7 +43,6 @@ from millrace.verify.target_base import ExpectedStepSeconds, VerificationTarget
 
 POLL_SECONDS = 5.0
 
-_APPLICATION_ENDED = ("STOPPED", "CREATED", "TERMINATED")
 _BROKER_SECONDS = 15.0
 
 PATIENCE = DrillTimeLimits(start=900, end=600, recover=1800, land=900, reshard=600, remove=2700, vanish=180)
@@ -173,17 +172,20 @@ class AwsAccountTarget(VerificationTarget):
             AWS refuses, there is no run, or it does not end.
         """
         if isinstance(names.environment.jobs[job], GlueJob):
-            self._kill_glue_run(names.job(job))
+            killed = self._kill_glue_runs(names.job(job))
         else:
-            application = self._application_id(names, job)
-            self._kill_emr_run(application, self._live_emr_runs(application))
+            killed = self._kill_emr_runs(self._application_id(names, job))
+        if not killed:
+            raise DrillError(f"job {job} has no run that the verification could kill")
 
-    def _kill_glue_run(self, name: str) -> None:
-        live, glue = self._live_glue_runs(name), self.client("glue")
-        if not live:
-            raise DrillError(f"Glue job {name} has no run that the verification could kill")
-        with translating_aws_errors(f"cannot stop the run of {name}"):
-            glue.batch_stop_job_run(JobName=name, JobRunIds=live)
+    def _kill_glue_runs(self, name: str) -> list[str]:
+        """End the runs of a Glue job, and return their ids."""
+        glue = self.client("glue")
+        with translating_aws_errors(f"cannot read the runs of {name}"):
+            live = [r["Id"] for r in self._glue_runs(name) if r["JobRunState"] not in ended_run_states.GLUE]
+        if live:
+            with translating_aws_errors(f"cannot stop the run of {name}"):
+                glue.batch_stop_job_run(JobName=name, JobRunIds=live)
         self._wait_for_end(
             name,
             live,
@@ -191,11 +193,17 @@ class AwsAccountTarget(VerificationTarget):
                 glue.get_job_run(JobName=name, RunId=run)["JobRun"]["JobRunState"] in ended_run_states.GLUE
             ),
         )
+        return live
 
-    def _kill_emr_run(self, application: str, live: list[str]) -> None:
-        if not live:
-            raise DrillError(f"EMR application {application} has no run that the verification could kill")
+    def _kill_emr_runs(self, application: str) -> list[str]:
+        """End the runs of an EMR Serverless application without a grace period, and return their ids."""
         emr, target = self.client("emr-serverless"), {"applicationId": application}
+        with translating_aws_errors(f"cannot read the runs of {application}"):
+            live = [
+                run["id"]
+                for run in self._emr_runs(application)
+                if run["state"] not in ended_run_states.EMR_SERVERLESS
+            ]
         with translating_aws_errors(f"cannot stop the run of {application}"):
             for run in live:
                 # Refused if it is being cancelled, or has just ended (opensearch-project/sql#2577).
@@ -208,16 +216,13 @@ class AwsAccountTarget(VerificationTarget):
                 emr.get_job_run(**target, jobRunId=run)["jobRun"]["state"] in ended_run_states.EMR_SERVERLESS
             ),
         )
+        return live
 
     def _wait_for_end(self, owner: str, live: list[str], ended: Callable[[str], bool]) -> None:
         what = f"the end of {', '.join(live)} of {owner}"
         wait_for_condition(
             lambda: all(map(ended, live)), self.patience.end, what, poll_seconds=self.poll_seconds
         )
-
-    def _live_glue_runs(self, name: str) -> list[str]:
-        with translating_aws_errors(f"cannot read the runs of {name}"):
-            return [r["Id"] for r in self._glue_runs(name) if r["JobRunState"] not in ended_run_states.GLUE]
 
     def _glue_runs(self, name: str) -> Iterator[Mapping[str, Any]]:
         page = {"PageSize": 100}
@@ -231,14 +236,6 @@ class AwsAccountTarget(VerificationTarget):
         with translating_aws_errors(f"cannot read the stack of {job}"):
             return DeployedEnvironment(names, self.aws.client).job_outputs(job)["ApplicationId"]
 
-    def _live_emr_runs(self, application: str) -> list[str]:
-        with translating_aws_errors(f"cannot read the runs of {application}"):
-            return [
-                run["id"]
-                for run in self._emr_runs(application)
-                if run["state"] not in ended_run_states.EMR_SERVERLESS
-            ]
-
     def end_all_runs(self, prefix: str, jobs: Mapping[str, Mapping[str, str]]) -> None:
         """Set the desired state of all jobs to stopped, end all runs, and stop the applications, to allow their deletion."""
         for job, resources in jobs.items():
@@ -248,28 +245,12 @@ class AwsAccountTarget(VerificationTarget):
                 )
             glue = resources.get("AWS::Glue::Job")
             application = resources.get("AWS::EMRServerless::Application")
-            if glue and self._live_glue_runs(glue):
-                self._kill_glue_run(glue)
+            if glue:
+                self._kill_glue_runs(glue)
             if application:
-                self._stop_application(application)
-
-    def _stop_application(self, application: str) -> None:
-        if live := self._live_emr_runs(application):
-            self._kill_emr_run(application, live)
-        emr = self.client("emr-serverless")
-
-        def application_state() -> str:
-            return str(emr.get_application(applicationId=application)["application"]["state"])
-
-        with translating_aws_errors(f"cannot stop application {application}"):
-            if application_state() in STOPPABLE:
-                emr.stop_application(applicationId=application)
-            wait_for_condition(
-                lambda: application_state() in _APPLICATION_ENDED,
-                self.patience.end,
-                f"application {application} stopped",
-                poll_seconds=self.poll_seconds,
-            )
+                self._kill_emr_runs(application)
+                with translating_aws_errors(f"cannot stop application {application}"):
+                    stop_emr_application(self.client("emr-serverless"), application, self.poll_seconds)
 
     def billed_runs(self, names: Names, job: str) -> list[BilledRun]:
         """Return the runs with the engine's counts; without counts, with the same seconds of all workers."""

@@ -75,14 +75,6 @@ class VerificationSettings:
 
 
 @dataclass(frozen=True)
-class CopiedStream:
-    """A stream of the copy, which its kind names, and the writers of its records."""
-
-    kind: str
-    payloads: PayloadWriters
-
-
-@dataclass(frozen=True)
 class StreamThroughJob:
     """Path of a stream through one job: one query lands it, the other derives from it."""
 
@@ -102,12 +94,14 @@ class VerificationCopy:
         Its file for the deployment.
     names
         Names of everything in it.
+    sources
+        Writers of the records of each stream, which its kind names.
     """
 
     file: Path
     environment: Environment
     names: Names
-    sources: tuple[CopiedStream, ...]
+    sources: Mapping[str, PayloadWriters]
     legs: tuple[StreamThroughJob, ...]
 
     @property
@@ -239,7 +233,7 @@ def write_verification_environment(
         file.unlink()
         where = "in the small environment that `millrace verify` makes of this one"
         raise error_in_users_file(error, environment, file, where) from None
-    sources = tuple(CopiedStream(kind, _payload_and_writers_of_kind(streams, kind)[1]) for kind in used)
+    sources = {kind: _payload_and_writers_of_kind(streams, kind)[1] for kind in used}
     return VerificationCopy(file, copy, Names(copy, account), sources, tuple(legs))
 
 

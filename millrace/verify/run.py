@@ -84,7 +84,7 @@ def estimate_time_and_usage(
             BilledRun(name, str(number), each, billed_quantities(job, workers, each))
             for number in range(settings.kills + 1)
         ]
-    kinesis = sum(source.kind == "kinesis" for source in copy.sources)
+    kinesis = "kinesis" in copy.sources
     records = max(settings.records, round(disturbed * settings.per_second)) * kinesis
     deployed = step_seconds.deploy + running + step_seconds.remove
     most = 2 * SHARDS if settings.reshards else SHARDS
@@ -273,7 +273,7 @@ class Verification:
             shard_seconds=0.0 if story is None else _shard_seconds(story, now),
             put_units=0
             if story is None
-            else sum(t.units for t in story.traffic.values() if t.source.kind == "kinesis"),
+            else sum(t.units for t in story.traffic.values() if t.kind == "kinesis"),
             objects=self._objects,
             deployed_seconds=0.0 if self._made is None else now - self._made,
         )

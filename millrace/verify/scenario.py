@@ -22,6 +22,7 @@ from millrace.sandbox.kill_and_restart_jobs import (
     translating_table_errors,
     wait_for_condition,
 )
+from millrace.sandbox.payloads import PayloadWriters
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.records.ledger import Ledger, compare_with_ledger
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
@@ -30,7 +31,6 @@ from millrace.sandbox.schemas.traffic_values import RecordGenerator
 from millrace.verify.environment_copy import (
     PARTITIONS,
     SHARDS,
-    CopiedStream,
     VerificationCopy,
     VerificationSettings,
 )
@@ -63,7 +63,8 @@ class StreamTraffic:
         PUT payload units of the records for the producer.
     """
 
-    source: CopiedStream
+    kind: str
+    payloads: PayloadWriters
     producer: RecordProducer
     settings: VerificationSettings
     units: int = 0
@@ -82,16 +83,15 @@ class StreamTraffic:
             The stream refused records.
         """
         choose = random.Random(self.settings.seed)
-        payloads = self.source.payloads
         shape = TrafficShape(
             per_second=self.settings.per_second,
             dirty=self.settings.dirty,
-            key=default_key_field(payloads),
+            key=default_key_field(self.payloads),
             keys=1000,
         )
-        feed = TrafficFeed(RecordGenerator(payloads.schema, choose).record, payloads, shape, choose)
+        feed = TrafficFeed(RecordGenerator(self.payloads.schema, choose).record, self.payloads, shape, choose)
         try:
-            with translating_aws_errors(f"cannot send records to {self.source.kind}"):
+            with translating_aws_errors(f"cannot send records to {self.kind}"):
                 send_feed(
                     feed,
                     self.producer,
@@ -131,14 +131,14 @@ class VerificationScenario(JobsDrill):
         self._place = place
         self._copy = copy
         self._settings = settings
-        self.traffic = {source.kind: self._make_stream_traffic(source) for source in copy.sources}
+        self.traffic = {kind: self._make_stream_traffic(kind) for kind in copy.sources}
         self.reshards: list[tuple[int, int]] = []
         self.shards: list[tuple[float, int]] = []
         """Numbers of open shards, each with its time in seconds of the monotonic clock."""
 
-    def _make_stream_traffic(self, source: CopiedStream) -> StreamTraffic:
-        names, stream = self._copy.names, self._copy.environment.streams[source.kind]
-        own = names.stream(source.kind)
+    def _make_stream_traffic(self, kind: str) -> StreamTraffic:
+        names, stream = self._copy.names, self._copy.environment.streams[kind]
+        own = names.stream(kind)
         if isinstance(stream, KafkaTopic):
             settings = self._place.kafka_settings(names, stream.cluster)
             create_topic_if_missing(settings, own, PARTITIONS, 30.0)
@@ -146,7 +146,7 @@ class VerificationScenario(JobsDrill):
         else:
             batch = max(1, min(500, round(self._settings.per_second / _BATCHES_PER_SECOND)))
             producer = KinesisProducer(self._place.client("kinesis"), own, batch=batch)
-        return StreamTraffic(source, producer, self._settings)
+        return StreamTraffic(kind, self._copy.sources[kind], producer, self._settings)
 
     def start_all(self) -> None:
         """Start the records and all jobs, and wait until each has landed some.
@@ -225,7 +225,7 @@ class VerificationScenario(JobsDrill):
         return lacking
 
     def _wait_until_records_sent(self, traffic: StreamTraffic) -> None:
-        what = f"{self._settings.records:,} records to {traffic.source.kind}"
+        what = f"{self._settings.records:,} records to {traffic.kind}"
         self.say(f"sending {what}")
         seconds = self._settings.records / self._settings.per_second * 2 + 60
         self.wait_while_jobs_run(lambda: len(traffic.ledger) >= self._settings.records, seconds, what, ())

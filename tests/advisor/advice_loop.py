@@ -38,6 +38,7 @@ from millrace.sandbox.programs.run_launch_document_locally import (
 from millrace.sandbox.records.ledger import row_count
 from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, yield_at_rate
 from millrace.sizing import plan
+from tests.faults.batch_commits import commit_times
 from tests.faults.shop import orders_with_expected_results
 from tests.faults.shop_project import NAME, bring, run, write
 
@@ -143,12 +144,12 @@ class Loop:
         )  # makes the catalog's own tables, where they are not there
         job = sandbox.spark.submit(sandbox.launch_document(JOB), f"loop-{len(self.logs) + 1}")
         try:
-            _wait(job, lambda: bool(job.commit_times()) and until(sandbox))
+            _wait(job, lambda: bool(commit_times(job)) and until(sandbox))
             with self.fed():
                 end = time.monotonic() + self.seconds
                 _wait(job, lambda: time.monotonic() > end)
-                done = len(job.commit_times())
-                _wait(job, lambda: len(job.commit_times()) > done)  # so that no batch is cut in two
+                done = len(commit_times(job))
+                _wait(job, lambda: len(commit_times(job)) > done)  # so that no batch is cut in two
             job.process.stop(grace_seconds=60)
         finally:
             job.process.kill()

@@ -20,9 +20,9 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
-from millrace.lifecycle.jobs.reset_effects import start_time_text
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.run_launch_document_locally import LocalJob
+from tests.faults.batch_commits import commit_times
 from tests.faults.kill_deployed_jobs import Shop, opened
 
 JOB, QUERY = "direct", "tax"
@@ -59,7 +59,7 @@ def stood_still(shop: Shop, first: LocalJob) -> tuple[LocalJob, str]:
     first.process.signal_group(signal.SIGSTOP)
     shop.orders.send(shop.choose, RECORDS)
     second = shop.start(JOB)
-    shop.wait(second, lambda: bool(second.commit_times()), "a batch of the run that took over")
+    shop.wait(second, lambda: bool(commit_times(second)), "a batch of the run that took over")
     first.process.signal_group(signal.SIGCONT)
     shop.orders.send(shop.choose, RECORDS)
     status = first.process.popen.wait(timeout=PATIENCE_SECONDS)
@@ -78,7 +78,7 @@ def begun_anew(shop: Shop, run: LocalJob) -> tuple[LocalJob, int]:
     shop.orders.send(shop.choose, RECORDS)
     kept = JobCheckpoints(shop.sandbox.stack.client("s3"), shop.sandbox.names, JOB)
     with kept.holding_lease("reset"):
-        kept.archive_checkpoint_and_return_url(QUERY, start=start_time_text(at, OVERLAP), moment=at)
+        kept.archive_checkpoint_and_return_url(QUERY, start=(at - OVERLAP).isoformat(), moment=at)
     following = shop.start(JOB)
     shop.until_taxed(following)
     shop.wait(following, lambda: shop.batches(following) > 0, "a batch's line")
@@ -119,7 +119,7 @@ def main() -> int:
     with opened(options.seed) as shop:
         shop.orders.send(shop.choose, RECORDS)
         first = shop.start(JOB)
-        shop.wait(first, lambda: bool(first.commit_times()), "a batch")
+        shop.wait(first, lambda: bool(commit_times(first)), "a batch")
         seconds = second_runs(shop, options.times)
         sys.stdout.write(
             f"second runs: {len(seconds)} of {options.times} refused with status 2, the slowest after {max(seconds):.0f} s\n"

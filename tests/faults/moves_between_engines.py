@@ -34,6 +34,7 @@ from millrace.lifecycle.jobs.state_machine import Verb, execute_verb
 from millrace.lifecycle.upgrade_or_rollback_job import UpgradeError, read_deployed_version
 from millrace.sandbox.operate_running_sandbox import save_endpoints
 from millrace.sandbox.programs.child_processes import SandboxError
+from tests.faults.batch_commits import commit_times
 from tests.faults.shop_project import ENVIRONMENT, millrace, synthesise
 from tests.faults.upgrade_under_load import HOME, JOB, Scene, compared, opened, under_load
 
@@ -62,7 +63,7 @@ def moved(scene: Scene, engine: str, times: int) -> Iterator[tuple[str, bool]]:
     if not done.ok:
         raise SandboxError(f"not started: {done.message}")
     for number in range(1, times + 1):
-        scene.shop.wait(scene.live, lambda: bool(scene.live.commit_times()), "a batch")
+        scene.shop.wait(scene.live, lambda: bool(commit_times(scene.live)), "a batch")
         killed = number % 2 == 0
         if killed:
             scene.live.process.kill()
@@ -115,7 +116,7 @@ def carried(scene: Scene, times: int) -> Iterator[tuple[str, bool]]:
     save_endpoints(scene.shop.sandbox)
     ran(places, here, "start", scene)
     for number in range(1, times + 1):
-        scene.shop.wait(scene.live, lambda: bool(scene.live.commit_times()), "a batch")
+        scene.shop.wait(scene.live, lambda: bool(commit_times(scene.live)), "a batch")
         there = choose.choice([job for job in PLACES if job != here])
         last = max(event["batch"] for event in scene.live.events() if event["event"] == "batch")
         killed = number % 2 == 0
@@ -126,7 +127,7 @@ def carried(scene: Scene, times: int) -> Iterator[tuple[str, bool]]:
         file.write_text(one_job(there))
         taken(scene.project, here, there)
         ran(places, there, "start", scene)
-        scene.shop.wait(scene.live, lambda: bool(scene.live.commit_times()), "a batch")
+        scene.shop.wait(scene.live, lambda: bool(commit_times(scene.live)), "a batch")
         first = min(event["batch"] for event in scene.live.events() if event["event"] == "batch")
         how = ", after a SIGKILL" if killed else ""
         took = time.monotonic() - begun

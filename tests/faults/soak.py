@@ -36,6 +36,7 @@ from millrace.sandbox.programs.run_launch_document_locally import LocalJob
 from millrace.sandbox.programs.toolchain import java_home
 from millrace.sandbox.records.ledger import compare_with_ledger, row_count
 from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, yield_at_rate
+from tests.faults.batch_commits import commit_times
 
 JOB = "flights"
 LANDED, DERIVED = "flights_landed", "flights_weather"
@@ -187,7 +188,7 @@ def _watched(sandbox: Sandbox, job: LocalJob, producer: KafkaProducer, given: ar
     until = time.monotonic() + given.minutes * 60
     while time.monotonic() < until and job.process.is_alive:
         time.sleep(given.every)
-        if job.commit_times():
+        if commit_times(job):
             row = watch.look(len(producer.ledger))
             sys.stderr.write(
                 f"{row['hours'] * 60:5.1f} min: {row['sent']:,.0f} sent, heap {row['heap_mib']:.0f} MiB, "

@@ -43,6 +43,7 @@ from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.run_launch_document_locally import LocalJob
 from millrace.sandbox.records.producer import BackgroundThread
 from tests import kinesalite
+from tests.faults.batch_commits import commit_times
 from tests.faults.engines_on_local_spark import RealRuns, beside_localstack
 from tests.faults.kill_deployed_jobs import Shop
 from tests.faults.row_difference import Difference
@@ -181,7 +182,7 @@ def story(scene: Scene) -> Iterator[tuple[str, bool]]:
     if not done.ok:
         raise SandboxError(f"not started: {done.message}")
     first = read_deployed_version(scene.aws, JOB).document_url
-    scene.shop.wait(scene.live, lambda: bool(scene.live.commit_times()), "a batch")
+    scene.shop.wait(scene.live, lambda: bool(commit_times(scene.live)), "a batch")
 
     begun = time.monotonic()
     scene.upgrade(scene.version("environments/shop.yaml", "trigger: 1s", "trigger: 2s"))

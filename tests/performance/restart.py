@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from millrace.sandbox.programs.run_launch_document_locally import LocalJob
+from tests.faults.batch_commits import commit_times
 from tests.faults.kill_deployed_jobs import Shop, opened
 
 PROMISE_SECONDS = 60.0
@@ -75,8 +76,8 @@ def restarted(shop: Shop, job: str, run: LocalJob, queries: int) -> tuple[LocalJ
 
     session = seen(lambda: told("metrics") > 0, "a line of the core")
     started = seen(lambda: told("started") == queries, "all queries started")
-    seen(lambda: bool(following.commit_times()), "a batch")
-    committed = min(following.commit_times()).astimezone(UTC).timestamp()
+    seen(lambda: bool(commit_times(following)), "a batch")
+    committed = min(commit_times(following)).astimezone(UTC).timestamp()
     waited = told("waiting_for_lease") > 0
     phases = (submitted - killed, session - submitted, started - session, committed - started)
     return following, Restart(*phases, waited)
@@ -89,7 +90,7 @@ def measured(shop: Shop, job: str, times: int) -> list[Restart]:
     run = shop.start(job)
     found = []
     for number in range(times):
-        shop.wait(run, lambda run=run: bool(run.commit_times()), "a batch")  # type: ignore[misc]  # of this turn
+        shop.wait(run, lambda run=run: bool(commit_times(run)), "a batch")  # type: ignore[misc]  # of this turn
         shop.orders.send(shop.choose, RECORDS)
         time.sleep(shop.choose.uniform(0.0, 3.0))
         run, one = restarted(shop, job, run, queries)

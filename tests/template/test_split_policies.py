@@ -11,9 +11,8 @@ from aws_cdk import App, Stack
 
 from millrace.config import Environment, load
 from millrace.config.aws.iam_statements import Grant, allow, allow_listing_prefixes
-from millrace.infra.constructs.job_role import JobRole
+from millrace.infra.constructs.job_role import JobRole, to_policy_statement
 from millrace.infra.errors import InfrastructureError
-from millrace.infra.grants_as_cdk_statements import to_policy_statement
 from millrace.infra.permissions.split_policies import (
     ATTACHED,
     INLINE,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -183,7 +182,9 @@ def _amount_and_cost_text(
         amount = (
             f"stream {query.source} {when}, about {rows:,} records (from the traffic in the environment file)"
         )
-    return f"{name}: {amount}\n{estimate_backfill(environment, job, name, rows, begin, end)}"
+    seconds, usd, basis = estimate_backfill(environment, job, name, rows, begin, end)
+    took = timedelta(seconds=math.ceil(seconds))
+    return f"{name}: {amount}\ntakes about {took} and ${usd:,.2f} (the rate is {basis})"
 
 
 def _run_job_script_once(
@@ -212,35 +213,13 @@ def _run_job_script_once(
     return {**(outcome or {"query": name}), "run": ended.run, "state": ended.state}
 
 
-@dataclass(frozen=True)
-class BackfillEstimate:
-    """Time and cost of a backfill on the job's engine.
-
-    Attributes
-    ----------
-    seconds
-        By the rate in the environment file, without the minutes that an engine takes to start.
-    dollars
-        Cost of a separate run with the workers of the plan.
-    basis
-        ``measured`` or ``assumed``, as the rate.
-    """
-
-    seconds: float
-    dollars: float
-    basis: str
-
-    def __str__(self) -> str:
-        return (
-            f"takes about {timedelta(seconds=math.ceil(self.seconds))} and ${self.dollars:,.2f} "
-            f"(the rate is {self.basis})"
-        )
-
-
 def estimate_backfill(
     environment: Environment, job: str, query: str, rows: int, begin: datetime, end: datetime
-) -> BackfillEstimate:
-    """Return the estimated time and cost of a backfill: the rate of the sizing model, with its overhead for each hour's step.
+) -> tuple[float, float, str]:
+    """Return the estimated seconds and dollars of a backfill, and whether its rate is ``measured`` or ``assumed``.
+
+    The seconds are those of the sizing model, with its overhead for each hour's step, without the minutes that an engine takes
+    to start; the dollars are those of a separate run with the workers of the plan.
 
     Parameters
     ----------
@@ -255,7 +234,7 @@ def estimate_backfill(
     seconds = rows * rate.per_record / sized.cores.value
     seconds += steps * rate.overhead
     hourly = sized.worker_usd_hour * sized.max_workers.value
-    return BackfillEstimate(seconds, hourly * seconds / 3600, rate.basis)
+    return seconds, hourly * seconds / 3600, rate.basis
 
 
 def _backfill_sentence(outcome: dict[str, Any]) -> str:

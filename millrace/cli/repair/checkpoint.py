@@ -27,9 +27,8 @@ from millrace.config.engines.versions import spark_line_of
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.jobs.checkpoints import CheckpointContents, CheckpointRequestError, JobCheckpoints
 from millrace.lifecycle.jobs.reset_effects import (
-    estimate_records_read_again,
+    records_read_again_lines,
     reset_objection,
-    start_time_text,
 )
 
 checkpoint_app = typer.Typer(
@@ -151,7 +150,7 @@ def reset(
     reason = reset_objection(environment, job, query, moment)
     if reason is not None and not duplicates:
         raise CommandRefusedError(f"{job}/{query} cannot be reset: {reason} (--duplicates resets it anyway)")
-    start = None if moment is None else start_time_text(moment, span)
+    start = None if moment is None else (moment - span).isoformat()
     typer.echo("\n".join(_start_and_reread_lines(environment, job, query, start, now)), err=True)
     with translating_aws_errors("cannot read the checkpoints"):
         checkpoints = _job_checkpoints(environment, job)
@@ -268,12 +267,8 @@ def _start_and_reread_lines(
         yield f"{job}/{query} starts where its settings say; a derive query starts with all landed records"
         return
     yield f"{job}/{query} starts with the records that arrived at {start}"
-    for source in estimate_records_read_again(environment, job, query, datetime.fromisoformat(start), now):
-        size = source.bytes / 1024**3
-        yield (
-            f"  {source.source}: about {source.records:,} records ({size:,.2f} GiB) are read again (from the traffic in the "
-            f"environment file){'' if source.kept else '; RECORDS OLDER THAN ITS RETENTION ARE LOST'}"
-        )
+    for line in records_read_again_lines(environment, job, query, datetime.fromisoformat(start), now):
+        yield f"  {line}"
 
 
 def _position_lines(contents: CheckpointContents) -> Iterator[str]:

@@ -84,8 +84,8 @@ def cost_command(
         )
     # Of the environment's region: botocore knows the one endpoint of each partition, and China's is its own.
     bill = read_bill(connect_to_account(environment).client("ce"), environment, begin, end)
-    subjects = dict.fromkeys(line.subject for line in bill.lines)
-    result = planned_and_paid(sized, {each: bill.dollars_of(each) for each in subjects}, bill.day_count)
+    paid = {subject: sum(usage.values()) for subject, usage in bill.usage.items()}
+    result = planned_and_paid(sized, paid, bill.day_count)
     if as_json:
         typer.echo(json.dumps({**bill_document(bill, result), "warnings": notes}, indent=2))
     else:
@@ -134,7 +134,7 @@ def bill_document(bill: AwsBill, lines: tuple[PlannedAndPaid, ...]) -> dict[str,
                 "planned_usd": each.planned,
                 "paid_usd": each.paid,
                 "difference_usd": each.difference,
-                "usage": {line.usage: line.usd for line in bill.lines if line.subject == each.subject},
+                "usage": dict(bill.usage.get(each.subject, {})),
             }
             for each in lines
         ],
@@ -175,11 +175,11 @@ def _print_planned_and_paid(sized: Plan, bill: AwsBill, compared: tuple[PlannedA
         table.add_row(
             each.subject, *(f"${usd:,.2f}" for usd in (each.planned, each.paid)), f"{each.difference:+,.2f}"
         )
-        lines = [line for line in bill.lines if line.subject == each.subject]
-        for line in lines[:_ITEMS]:
-            table.add_row(f"  {line.usage}", "", f"${line.usd:,.2f}", "")
+        lines = list(bill.usage.get(each.subject, {}).items())
+        for usage, usd in lines[:_ITEMS]:
+            table.add_row(f"  {usage}", "", f"${usd:,.2f}", "")
         if len(lines) > _ITEMS:
-            rest = sum(line.usd for line in lines[_ITEMS:])
+            rest = sum(usd for _, usd in lines[_ITEMS:])
             table.add_row(f"  {len(lines) - _ITEMS} more", "", f"${rest:,.2f}", "")
     planned, paid = (sum(getattr(each, key) for each in compared) for key in ("planned", "paid"))
     table.add_row("total", f"${planned:,.2f}", f"${paid:,.2f}", f"{paid - planned:+,.2f}")

@@ -70,7 +70,7 @@ def print_planned_verification(
             return
         sys.stderr.write(f"{json.dumps(document)}\n")
         return
-    table = _titled_table(f"{copy.environment.name}, in {where}", "makes", "what")
+    table = _titled_table(f"{copy.environment.name}, in {where}", ("makes", "what"))
     prefix = copy.names.prefix
     for made in _created_streams_and_jobs(copy, plan):
         if made["kind"] == "job":
@@ -128,21 +128,24 @@ def _created_streams_and_jobs(copy: VerificationCopy, plan: Plan) -> list[dict[s
 
 def print_outcome(outcome: VerificationOutcome) -> None:
     """Print steps, tables, kills and cost."""
-    steps = _titled_table(f"{outcome.name}: steps", "step", *figure_columns("seconds", no_wrap=False), "")
-    for step in outcome.steps:
-        steps.add_row(step.name, f"{step.seconds:.1f}", step.said)
-    parts: list[RenderableType] = [steps]
-    if outcome.kills:
-        kills = _titled_table(
-            "recovery: from the end of the killed run to the next commit",
-            "job",
-            *figure_columns("kill", "run ended after s", "recovered after s", no_wrap=False),
+    parts: list[RenderableType] = [
+        _titled_table(
+            f"{outcome.name}: steps",
+            ("step", *figure_columns("seconds", no_wrap=False), ""),
+            [(step.name, f"{step.seconds:.1f}", step.said) for step in outcome.steps],
         )
-        for kill in outcome.kills:
-            kills.add_row(
-                kill.job, str(kill.number), f"{kill.ending_seconds:.1f}", f"{kill.recovery_seconds:.1f}"
+    ]
+    if outcome.kills:
+        parts.append(
+            _titled_table(
+                "recovery: from the end of the killed run to the next commit",
+                ("job", *figure_columns("kill", "run ended after s", "recovered after s", no_wrap=False)),
+                [
+                    (k.job, str(k.number), f"{k.ending_seconds:.1f}", f"{k.recovery_seconds:.1f}")
+                    for k in outcome.kills
+                ],
             )
-        parts.append(kills)
+        )
     if outcome.compared:
         parts.append(_comparison_table(outcome))
     dollars = sum(line.usd for line in outcome.cost)
@@ -153,14 +156,17 @@ def print_outcome(outcome: VerificationOutcome) -> None:
     print_rich(_verdict_text(outcome))
 
 
-def _titled_table(title: str, *columns: Column | str) -> Table:
-    return Table(*columns, title=title, title_justify="left")
+def _titled_table(title: str, columns: Sequence[Column | str], rows: Sequence[Sequence[str]] = ()) -> Table:
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def _comparison_table(outcome: VerificationOutcome) -> Table:
     names = ("sent", "landed", "dead letters", "derived", "lost", "twice", "altered", "unknown")
     table = _titled_table(
-        "tables against the ledger", "job and stream", *figure_columns(*names, no_wrap=False)
+        "tables against the ledger", ("job and stream", *figure_columns(*names, no_wrap=False))
     )
     for each in outcome.compared:
         result = each.account
@@ -185,10 +191,12 @@ def _comparison_table(outcome: VerificationOutcome) -> Table:
 
 
 def _cost_table(items: Sequence[CostItem], title: str) -> Table:
-    table = _titled_table(title, "item", *figure_columns("USD", no_wrap=False), "of")
-    for line in sorted(items, key=lambda line: -line.usd):
-        table.add_row(line.name, f"{line.usd:.4f}", line.why)
-    return table
+    dearest_first = sorted(items, key=lambda line: -line.usd)
+    return _titled_table(
+        title,
+        ("item", *figure_columns("USD", no_wrap=False), "of"),
+        [(line.name, f"{line.usd:.4f}", line.why) for line in dearest_first],
+    )
 
 
 def _verdict_text(outcome: VerificationOutcome) -> str:

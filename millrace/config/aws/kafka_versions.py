@@ -34,8 +34,3 @@ EXPRESS: Mapping[str, bool] = {
 def supported_or_unconfirmed_versions(tier: str) -> tuple[str, ...]:
     """Return the versions that a tier supports, and those for which no document says that it does not."""
     return tuple(v for v in STANDARD if tier != "express" or EXPRESS.get(v, True))
-
-
-def is_support_unconfirmed(tier: str, version: str) -> bool:
-    """Return whether no document says that a tier supports a version."""
-    return tier == "express" and version not in EXPRESS

@@ -44,7 +44,7 @@ def describe_emr_memory_range(vcpu: int) -> str:
 class EmrWorker(Model):
     """Size of an EMR Serverless worker."""
 
-    vcpu: int = Field(default=4, description="vCPU of a worker: 1, 2, 4, 8 or 16.")
+    vcpu: Literal[1, 2, 4, 8, 16] = Field(default=4, description="vCPU of a worker: 1, 2, 4, 8 or 16.")
     memory: Size = Field(
         default="16GiB",  # type: ignore[assignment]  # pydantic parses the default (validate_default)
         description="Memory of a worker, in the steps that EMR Serverless offers for its vCPU.",
@@ -137,9 +137,7 @@ class EmrJob(JobBase):
     def check(self, path: Path) -> Iterator[Finding]:
         """Check that worker sizes are valid together, and that counts and times are within the service's limits."""
         worker, here = self.worker, (*path, "worker")
-        if worker.vcpu not in EMR_MEMORY_GIB:
-            yield Finding((*here, "vcpu"), str(worker.vcpu), f"one of {', '.join(map(str, EMR_MEMORY_GIB))}")
-        elif worker.memory not in {gib * GIB for gib in EMR_MEMORY_GIB[worker.vcpu]}:
+        if worker.memory not in {gib * GIB for gib in EMR_MEMORY_GIB[worker.vcpu]}:
             yield Finding(
                 (*here, "memory"),
                 worker.memory.human_readable(),

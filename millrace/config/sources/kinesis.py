@@ -25,7 +25,7 @@ from millrace.config.sources.base import (
     Traffic,
 )
 from millrace.config.sources.stream_metrics import StreamAlarm, StreamReaderTiming
-from millrace.config.units import Duration, Size, format_duration
+from millrace.config.units import Duration, Size
 from millrace.etl.launch import sources as launch
 
 if TYPE_CHECKING:
@@ -82,7 +82,10 @@ class KinesisStream(StreamConfig):
         default=None, ge=1, description="Pins the shard count; left out, the plan computes it."
     )
     retention: Duration = Field(
-        default=timedelta(hours=24), description="Retention of the stream, 24h to 8760h."
+        default=timedelta(hours=24),
+        ge=timedelta(hours=24),
+        le=timedelta(hours=8760),
+        description="Retention of the stream, 24h to 8760h.",
     )
     shards_now: int | None = Field(
         default=None,
@@ -177,8 +180,6 @@ class KinesisStream(StreamConfig):
     def check(self, use: StreamUse) -> Iterator[Finding]:
         """Check that shards, consumers and sizes are within Kinesis' limits, and that an existing stream is not changed."""
         path = ("streams", use.name)
-        if not timedelta(hours=24) <= self.retention <= timedelta(hours=8760):
-            yield Finding((*path, "retention"), format_duration(self.retention), "24h to 8760h")
         if self.shards is not None and self.mode == "on-demand" and self.existing is None:
             yield Finding(
                 (*path, "shards"),

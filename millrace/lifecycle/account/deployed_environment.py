@@ -85,6 +85,12 @@ def split_s3_url(url: str) -> tuple[str, str]:
     return parts.netloc, parts.path.lstrip("/")
 
 
+def read_s3_object(s3: Any, url: str) -> bytes:
+    """Read an object of S3 by its URL."""
+    bucket, key = split_s3_url(url)
+    return bytes(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
+
+
 MISSING_OBJECT = ("NoSuchKey", "404")
 """Error codes of S3 for an object that does not exist."""
 
@@ -136,8 +142,7 @@ def read_launch_document(cloudformation: Any, s3: Any, names: Names, job: str) -
         raise NotDeployedError(
             f"stack {stack} was deployed by a version of Millrace without launch documents; deploy it again"
         )
-    bucket, key = split_s3_url(url)
-    content = json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
+    content = json.loads(read_s3_object(s3, url))
     if content.get("version") != 1:
         raise NotDeployedError(
             f"launch document {url} has format version {content.get('version')!r}, but this version of "

@@ -19,25 +19,6 @@ PROJECT, ENVIRONMENT, JOB, STREAM = (
 
 
 @dataclass(frozen=True)
-class CostOfUsageType:
-    """Dollars of one usage type.
-
-    Attributes
-    ----------
-    subject
-        ``jobs.NAME``, ``streams.NAME``, or ``shared`` for resources without these tags.
-    usage
-        AWS' name of the usage type, such as ``USE1-ETL-Flex-DPU-Hour``.
-    usd
-        Unblended cost in USD.
-    """
-
-    subject: str
-    usage: str
-    usd: float
-
-
-@dataclass(frozen=True)
 class AwsBill:
     """Cost of some days.
 
@@ -45,23 +26,22 @@ class AwsBill:
     ----------
     since, until
         The second is the day after the last.
+    usage
+        Unblended cost in USD by subject (``jobs.NAME``, ``streams.NAME``, or ``shared`` for resources without these tags) and by
+        AWS' name of the usage type, such as ``USE1-ETL-Flex-DPU-Hour``; the largest first.
     estimated
         Whether AWS' figures are preliminary: always for the last days, for a month until it is billed.
     """
 
     since: date
     until: date
-    lines: tuple[CostOfUsageType, ...]
+    usage: Mapping[str, Mapping[str, float]]
     estimated: bool
 
     @property
     def day_count(self) -> int:
         """Number of days."""
         return (self.until - self.since).days
-
-    def dollars_of(self, subject: str) -> float:
-        """Return the dollars of one subject."""
-        return sum(line.usd for line in self.lines if line.subject == subject)
 
 
 def read_bill(ce: Any, environment: Environment, since: date, until: date) -> AwsBill:
@@ -96,12 +76,11 @@ def read_bill(ce: Any, environment: Environment, since: date, until: date) -> Aw
         if name:
             lines[f"streams.{name}", usage] += usd
             lines[_SHARED, usage] -= usd
-    costs = [
-        CostOfUsageType(subject, usage, usd)
-        for (subject, usage), usd in lines.items()
-        if subject != _SHARED or abs(usd) >= _CENT / 100
-    ]
-    return AwsBill(since, until, tuple(sorted(costs, key=lambda line: (line.subject, -line.usd))), estimated)
+    costs: dict[str, dict[str, float]] = {}
+    for (subject, usage), usd in sorted(lines.items(), key=lambda line: (line[0][0], -line[1])):
+        if subject != _SHARED or abs(usd) >= _CENT / 100:
+            costs.setdefault(subject, {})[usage] = usd
+    return AwsBill(since, until, costs, estimated)
 
 
 _CENT = 0.01

@@ -11,8 +11,8 @@ from typing import Any
 from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.account.deployed_environment import (
     DeployedEnvironment,
+    read_s3_object,
     read_stack_outputs,
-    split_s3_url,
 )
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.changes.data_loss_refusals import data_loss_lines
@@ -38,7 +38,7 @@ from millrace.lifecycle.changes.stack_exports import (
     stack_order,
 )
 from millrace.lifecycle.changes.table_writer_changes import (
-    OutputWriterChange,
+    WritingQuery,
     checkpoints_url,
     output_writer_changes,
     query_checkpoints,
@@ -232,24 +232,23 @@ def _output_writer_change_lines(
         {job: document for job, (_, document) in new.items()},
     )
     s3 = aws.client("s3")
-    for change in changes:
-        owner, writer = change.owner, change.new
+    for output, owner, writer in changes:
         with translating_aws_errors(f"cannot read the checkpoint of {writer.job}/{writer.query}"):
             # `checkpoint move` leaves nothing behind; beside the owner's, a checkpoint is one of an earlier job.
             begun = has_batches_at(s3, writer.checkpoint)
             if begun and not has_batches_at(s3, owner.checkpoint):
                 continue
         remains = any(owner.checkpoint.startswith(f"{checkpoints_url(each)}/") for _, each in new.values())
-        ways = _ways_to_keep_position(aws.names, change, begun=begun, remains=remains)
+        ways = _ways_to_keep_position(aws.names, owner, writer, begun=begun, remains=remains)
         yield (
-            f"job {writer.job}, query {writer.query}: {change.output} is written by query {owner.query} of job "
+            f"job {writer.job}, query {writer.query}: {output} is written by query {owner.query} of job "
             f"{owner.job}, and {writer.job} would not continue from its position, but from a checkpoint of its own; "
             f"{'; '.join(ways)}"
         )
 
 
 def _ways_to_keep_position(
-    names: Names, change: OutputWriterChange, *, begun: bool, remains: bool
+    names: Names, owner: WritingQuery, writer: WritingQuery, *, begun: bool, remains: bool
 ) -> Iterator[str]:
     """Yield what to do about a query that would write an output of another without its position.
 
@@ -258,7 +257,7 @@ def _ways_to_keep_position(
     begun, remains
         Whether the query has a checkpoint already, and whether the owner's job is still in the file, under any name.
     """
-    owner, writer, env = change.owner, change.new, names.environment.name
+    env = names.environment.name
     (bucket, folder, _), (other_bucket, own, _) = (each.checkpoint.rsplit("/", 2) for each in (owner, writer))
     if owner.partitions != writer.partitions:
         yield (
@@ -354,5 +353,4 @@ def read_deployed_url_and_document(
     with translating_aws_errors(f"cannot read the launch document of {stack}"):
         if (url := read_stack_outputs(aws.client("cloudformation"), stack).get("LaunchDocument")) is None:
             return None, None
-        bucket, key = split_s3_url(url)
-        return url, json.loads(aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read())
+        return url, json.loads(read_s3_object(aws.client("s3"), url))

@@ -11,7 +11,7 @@ from typing import Any
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import KafkaTopic, KinesisStream, MskCluster
 from millrace.lifecycle.changes.deployment_changes import does_data_outlive_resource, resource_title
-from millrace.lifecycle.changes.refused_updates import Template, intrinsic_arguments, referenced_logical_ids
+from millrace.lifecycle.changes.refused_updates import Template, referenced_logical_ids, values_of_key
 
 _KEYS = {"AWS::Kinesis::Stream": "KeyId", "AWS::S3::Bucket": "KMSMasterKeyID"}
 """By type, the property with the key of new data. Existing data stays under the key that it was written with (S3 user guide,
@@ -45,7 +45,7 @@ def data_loss_lines(
                     )
                 continue
             was, will = (
-                list(intrinsic_arguments(each, _KEYS.get(resource["Type"], ""))) for each in (resource, after)
+                list(values_of_key(each, _KEYS.get(resource["Type"], ""))) for each in (resource, after)
             )
             if was and was != will:
                 yield (

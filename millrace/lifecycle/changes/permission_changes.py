@@ -9,11 +9,12 @@ import functools
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from millrace.config.aws.resource_names import Names
-from millrace.lifecycle.changes.refused_updates import Template
+from millrace.lifecycle.changes.refused_updates import Template, values_of_key
 
 POLICIES = ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
 """Types of resources that hold permissions alone: a role with many has managed policies."""
@@ -48,8 +49,10 @@ def permission_lines(template: Template) -> Iterator[str]:
                 for role in roles
             )
             holders = [f"AWS::IAM::Role {role}: " for role in principals]
-        for statement in _policy_statements(properties):
-            yield from (f"{holder}{line}" for line in _statement_lines(statement) for holder in holders)
+        statements = chain.from_iterable(map(_as_list, values_of_key(properties, "Statement")))
+        yield from (
+            f"{holder}{line}" for each in statements for line in _statement_lines(each) for holder in holders
+        )
 
 
 _BEFORE_A_JOB = ("job", "jobs", "Millrace", "_erasures")
@@ -186,19 +189,6 @@ def _widens_permission(line: str, changes: Collection[str]) -> bool:
 def _without_resource_name(line: str) -> str:
     """Return a permission's line without the name of its resource."""
     return line.split(": ", 1)[1] if line.startswith("AWS::") else line
-
-
-def _policy_statements(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the statements of the policy documents at any place of a resource's properties."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            if key == "Statement":
-                yield from _as_list(inner)
-            else:
-                yield from _policy_statements(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _policy_statements(inner)
 
 
 def _statement_lines(statement: Mapping[str, Any]) -> Iterator[str]:

@@ -328,23 +328,22 @@ def _steps_of_resource(
 
 def referenced_logical_ids(value: Any) -> Iterator[str]:
     """Yield the logical ids that a value of a template refers to."""
-    for taken in intrinsic_arguments(value, "Ref"):
-        yield str(taken)
-    for taken in intrinsic_arguments(value, "Fn::GetAtt"):
-        yield taken[0] if isinstance(taken, list) else str(taken).split(".")[0]
+    yield from map(str, values_of_key(value, "Ref"))
+    attributes = values_of_key(value, "Fn::GetAtt")
+    yield from (each[0] if isinstance(each, list) else str(each).split(".")[0] for each in attributes)
 
 
-def intrinsic_arguments(value: Any, function: str) -> Iterator[Any]:
-    """Yield the argument of each call of an intrinsic function in a value of a template."""
+def values_of_key(value: Any, key: str) -> Iterator[Any]:
+    """Yield the values of a key at any depth of a template, such as the arguments of an intrinsic function."""
     if isinstance(value, Mapping):
-        for key, inner in value.items():
-            if key == function:
+        for name, inner in value.items():
+            if name == key:
                 yield inner
             else:
-                yield from intrinsic_arguments(inner, function)
+                yield from values_of_key(inner, key)
     elif isinstance(value, list):
         for inner in value:
-            yield from intrinsic_arguments(inner, function)
+            yield from values_of_key(inner, key)
 
 
 def _with_value_at(properties: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from typing import Any
 from millrace.lifecycle.account.deployed_environment import ignoring_not_found_errors
 from millrace.lifecycle.changes.refused_updates import (
     Template,
-    intrinsic_arguments,
     names_moving_between_stacks,
     referenced_logical_ids,
     replaced_resources,
+    values_of_key,
 )
 
 
@@ -137,9 +137,7 @@ def export_values(template: Template) -> dict[str, Any]:
 
 def imported_export_names(template: Template) -> frozenset[str]:
     """Return the names of the exports that a template imports."""
-    return frozenset(
-        name for name in intrinsic_arguments(template, "Fn::ImportValue") if isinstance(name, str)
-    )
+    return frozenset(name for name in values_of_key(template, "Fn::ImportValue") if isinstance(name, str))
 
 
 def importing_stacks(cloudformation: Any, export: str) -> tuple[str, ...]:

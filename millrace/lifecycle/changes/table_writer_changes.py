@@ -38,19 +38,12 @@ class WritingQuery:
         return self.partitions is None or partition in self.partitions
 
 
-@dataclass(frozen=True)
-class OutputWriterChange:
-    """A table, or another output, that another query would write from the same records, on a checkpoint of its own."""
-
-    output: str
-    owner: WritingQuery
-    new: WritingQuery
-
-
 def output_writer_changes(
     deployed: Mapping[str, Document], new: Mapping[str, Document]
-) -> Iterator[OutputWriterChange]:
-    """Yield the outputs whose writer changes to another query, which would begin without the position of the first.
+) -> Iterator[tuple[str, WritingQuery, WritingQuery]]:
+    """Yield the tables and other outputs whose writer changes to another query, with the first and the other.
+
+    The other would write from the same records, on a checkpoint of its own: without the position of the first.
 
     Jobs that share a topic write one table from different partitions. One that takes some of another's partitions may read
     them again if the table leaves out what it has; it may not begin behind what the other has not read.
@@ -73,7 +66,7 @@ def output_writer_changes(
                 if _takes_over(owner, writers.get(owner.checkpoint), writer)
             )
             if (owner := next(left, None)) is not None:
-                yield OutputWriterChange(key[0], owner, writer)
+                yield key[0], owner, writer
 
 
 def _takes_over(owner: WritingQuery, remains: WritingQuery | None, writer: WritingQuery) -> bool:

@@ -76,7 +76,7 @@ class ErasureRequests:
         progress: Callable[[str], None],
         *,
         poll_seconds: float = POLL_SECONDS,
-        patience_seconds: float | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> Answers:
         """Wait until every job's answer has one of some states.
 
@@ -85,7 +85,7 @@ class ErasureRequests:
         progress
             Called with a line whenever the reason for the wait changes.
         patience_seconds
-            Longest time without any answer of a job; by default :data:`PATIENCE_SECONDS`.
+            Longest time without any answer of a job.
 
         Raises
         ------
@@ -93,15 +93,14 @@ class ErasureRequests:
             A job did not answer.
         """
         begun, before = time.monotonic(), ""
-        patience = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
         while True:
             answers = self.read_answers(erasure)
             if not (open_ := [job for job in self.jobs if answers.get(job, {}).get("state") not in states]):
                 return answers
             silent = [job for job in open_ if job not in answers]
-            if silent and time.monotonic() - begun > patience:
+            if silent and time.monotonic() - begun > patience_seconds:
                 raise AwsError(
-                    f"{', '.join(silent)} did not answer within {patience:.0f} s. Only a running job of this version "
+                    f"{', '.join(silent)} did not answer within {patience_seconds:.0f} s. Only a running job of this version "
                     f"can erase: see `millrace status --env {self.names.environment.name}`"
                 )
             waits = [line for job in open_ for line in answers.get(job, {}).get("waiting", [])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -75,8 +75,7 @@ def read_job_health(aws: DeployedEnvironment, job: str, since: float) -> JobHeal
     # A repeated batch has no age of its own: its records were committed before.
     behind = _metric_values_by_query(aws, job, "BacklogSeconds", "Maximum", recent).values()
     ages += [values[0] for values in behind if values and values[0] > 0]
-    streams = (name for query in queries.values() for name in query.source_stream_names)
-    ages += [age for name in streams for age in _iterator_ages(aws, name)]
+    ages += _iterator_ages(aws, [name for query in queries.values() for name in query.source_stream_names])
     waiting = tuple(name for name in queries if sum(triggers[name]) == 0)
     asked = aws.names.environment.jobs[job]
     if asked.has_bounded_runs or (asked.run == "auto" and waiting):
@@ -164,56 +163,61 @@ def _metric_values_by_query(
 ) -> Mapping[str, list[float]]:
     """Return one value a minute of a metric of Millrace, newest first, by query."""
     assert BY_NAME[metric].is_per_query, f"{metric} is not of queries"
-    queries = list(aws.names.environment.jobs[job].queries)
-    metrics = [
+    own = aws.names.job(job)
+    metrics = {
+        query: (metric_namespace(own), metric, {"job": own, "query": query})
+        for query in aws.names.environment.jobs[job].queries
+    }
+    return _metric_values(aws, f"the metric {metric} of {job}", metrics, statistic, begin)
+
+
+def _iterator_ages(aws: DeployedEnvironment, sources: Iterable[str]) -> list[float]:
+    """Return the ages of records that a reader of each source has just received: no commit reports them."""
+    metrics = {
+        source: (of.namespace, of.age, {of.dimension: aws.names.stream(source)})
+        for source in sources
+        if (of := aws.names.environment.streams[source].metrics) is not None
+    }
+    subject = f"the age of records on {', '.join(metrics)}"
+    values = _metric_values(aws, subject, metrics, "Maximum", datetime.now(UTC) - _AGE_PERIOD)
+    return [each[0] / 1000 for each in values.values() if each]
+
+
+def _metric_values(
+    aws: DeployedEnvironment,
+    subject: str,
+    metrics: Mapping[str, tuple[str, str, Mapping[str, str]]],
+    statistic: str,
+    begin: datetime,
+) -> dict[str, list[float]]:
+    """Return one value a minute, newest first, of each metric: namespace, name and dimensions."""
+    queries = [
         {
             "Id": f"q{number}",
             "MetricStat": {
                 "Metric": {
-                    "Namespace": metric_namespace(aws.names.job(job)),
-                    "MetricName": metric,
-                    "Dimensions": [
-                        {"Name": "job", "Value": aws.names.job(job)},
-                        {"Name": "query", "Value": query},
-                    ],
+                    "Namespace": namespace,
+                    "MetricName": name,
+                    "Dimensions": [{"Name": key, "Value": value} for key, value in dimensions.items()],
                 },
                 "Period": _PERIOD_SECONDS,
                 "Stat": statistic,
             },
         }
-        for number, query in enumerate(queries)
+        for number, (namespace, name, dimensions) in enumerate(metrics.values())
     ]
-    values: dict[str, list[float]] = {query: [] for query in queries}
-    with translating_aws_errors(f"cannot read the metric {metric} of {job}"):
-        for result in list_all(
+    values: dict[str, list[float]] = {name: [] for name in metrics}
+    with translating_aws_errors(f"cannot read {subject}"):
+        answers = list_all(
             aws.client("cloudwatch"),
             "get_metric_data",
             "MetricDataResults",
-            MetricDataQueries=metrics,
+            MetricDataQueries=queries,
             StartTime=begin,
             # Beyond the current minute, and always later than the start.
             EndTime=datetime.now(UTC) + timedelta(seconds=2 * _PERIOD_SECONDS),
             ScanBy="TimestampDescending",
-        ):
-            values[queries[int(result["Id"][1:])]] += [float(value) for value in result["Values"]]
+        )
+        for result in answers if queries else ():
+            values[list(metrics)[int(result["Id"][1:])]] += [float(value) for value in result["Values"]]
     return values
-
-
-def _iterator_ages(aws: DeployedEnvironment, source: str) -> Iterator[float]:
-    """Yield the age of records that a reader has just received: no commit reports it."""
-    if (metrics := aws.names.environment.streams[source].metrics) is None:
-        return
-    now = datetime.now(UTC)
-    with translating_aws_errors(f"cannot read the age of records on {source}"):
-        points = aws.client("cloudwatch").get_metric_statistics(
-            Namespace=metrics.namespace,
-            MetricName=metrics.age,
-            Dimensions=[{"Name": metrics.dimension, "Value": aws.names.stream(source)}],
-            StartTime=now - _AGE_PERIOD,
-            EndTime=now,
-            Period=_PERIOD_SECONDS,
-            Statistics=["Maximum"],
-        )["Datapoints"]
-    if points:
-        newest = max(points, key=lambda point: point["Timestamp"])
-        yield float(newest["Maximum"]) / 1000

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from datetime import datetime
 
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, SourceQueryBase
 
 
-@dataclass(frozen=True)
-class RereadSource:
-    """Records that a query reads again from a source.
-
-    Attributes
-    ----------
-    records, bytes
-        By the environment's traffic, from the start to now.
-    kept
-        Whether the source still has the records of the start.
-    """
-
-    source: str
-    records: int
-    bytes: int
-    kept: bool
-
-
-def estimate_records_read_again(
+def records_read_again_lines(
     environment: Environment, job: str, query: str, since: datetime, now: datetime
-) -> list[RereadSource]:
-    """Estimate what a query reads again, by the traffic that the environment states.
+) -> Iterator[str]:
+    """Yield a line for each source with what a query reads again, by the traffic that the environment states.
 
     Parameters
     ----------
@@ -38,17 +20,16 @@ def estimate_records_read_again(
         Start of the query.
     """
     definition = environment.jobs[job].queries[query]
-    if not isinstance(definition, SourceQueryBase):
-        return []
-    sources = []
-    for name in definition.source_stream_names:
-        stream = environment.streams[name]
-        seconds = max(0.0, (now - since).total_seconds())
-        records = round(stream.traffic.records_per_second * seconds)
-        sources.append(
-            RereadSource(name, records, records * stream.traffic.record_size, since >= now - stream.retention)
-        )
-    return sources
+    if isinstance(definition, SourceQueryBase):
+        for name in definition.source_stream_names:
+            stream = environment.streams[name]
+            records = round(stream.traffic.records_per_second * max(0.0, (now - since).total_seconds()))
+            size = records * stream.traffic.record_size / 1024**3
+            lost = since < now - stream.retention
+            yield (
+                f"{name}: about {records:,} records ({size:,.2f} GiB) are read again (from the traffic in the environment "
+                f"file){'; RECORDS OLDER THAN ITS RETENTION ARE LOST' if lost else ''}"
+            )
 
 
 def reset_objection(environment: Environment, job: str, query: str, at: datetime | None) -> str | None:
@@ -81,8 +62,3 @@ def reset_objection(environment: Environment, job: str, query: str, at: datetime
             "beside the one of before: name another table for it"
         )
     return None
-
-
-def start_time_text(at: datetime, overlap: timedelta) -> str:
-    """Write the start time of a query in the core's format."""
-    return (at - overlap).isoformat()

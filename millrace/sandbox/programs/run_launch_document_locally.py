@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date
 from functools import cache
 from importlib import resources
 from itertools import chain
@@ -380,11 +380,3 @@ class LocalJob:
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the JSON lines that the core has printed so far (``docs/launch-document.md``)."""
         return start_spark_submit.read_driver_events(self.process)
-
-    def commit_times(self) -> list[datetime]:
-        """Return the commit times of the batches that landed or derived anything."""
-        return [
-            datetime.fromisoformat(event["committed_at"])
-            for event in self.events()
-            if event["event"] == "batch" and (event.get("landed") or event.get("written"))
-        ]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlparse
 
 from millrace.config.aws.zones_refused_by_services import MSK_REFUSES
 from millrace.config.engines.emr import EmrJob
 from millrace.config.engines.versions import VERSIONS, version_row
 from millrace.config.model import GlueJob, MskCluster
+from millrace.lifecycle.account.deployed_environment import read_s3_object
 from millrace.lifecycle.account.kafka_access import bootstrap_servers_of_cluster
 from millrace.sizing.alarms.reported_metrics import metric_namespace
 from millrace.sizing.prices_and_limits import service_limits
@@ -134,9 +134,7 @@ def _engine_versions_and_snapshot_summaries(context: ClaimContext) -> Iterator[t
                 description = glue.get_table(DatabaseName=database, Name=name)["Table"]
             except glue.exceptions.EntityNotFoundException:
                 continue
-            where = urlparse(description["Parameters"]["metadata_location"])
-            body = s3.get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))["Body"]
-            metadata = json.load(body)
+            metadata = json.loads(read_s3_object(s3, description["Parameters"]["metadata_location"]))
             for snapshot in metadata.get("snapshots", ()):
                 if snapshot["snapshot-id"] == metadata.get("current-snapshot-id"):
                     yield job.version, snapshot["summary"]

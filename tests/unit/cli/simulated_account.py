@@ -244,8 +244,6 @@ class Account:
         return {"jobRun": {"state": "SUCCESS"}}
 
     def _cloudwatch(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
-        if operation == "GetMetricStatistics":
-            return {"Datapoints": []}
         now = datetime.now(UTC)
         result = [{"Id": q["Id"], "Values": [1.0], "Timestamps": [now]} for q in params["MetricDataQueries"]]
         return {"MetricDataResults": result}

@@ -152,10 +152,10 @@ ROWS = {
     ),
     # streams and clusters
     "retention too short": (
-        CLICKS_RETENTION, "    retention: 1h #!\n", f"{STREAM}.retention", "1h", "24h to 8760h", None,
+        CLICKS_RETENTION, "    retention: 1h #!\n", f"{STREAM}.retention", "1h", "at least 1 day", None,
     ),
     "retention too long": (
-        CLICKS_RETENTION, "    retention: 366d #!\n", f"{STREAM}.retention", "366d", "24h to 8760h", None,
+        CLICKS_RETENTION, "    retention: 366d #!\n", f"{STREAM}.retention", "366d", "at most 365 days", None,
     ),
     "shards pinned on demand": (
         CLICKS_RETENTION, "    mode: on-demand\n    shards: 4 #!\n", f"{STREAM}.shards", "4", "no shards with mode",

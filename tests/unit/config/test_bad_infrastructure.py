@@ -109,7 +109,7 @@ ROWS = {
     ),
     "samples for a week": (
         TOP, TOP + "observability: {prometheus_retention: 7d}\n", "observability.prometheus_retention", "7d",
-        "30d to 1095d",
+        "at least 30 days",
     ),
     "too much memory for Fargate": (
         TOP, TOP + "history: {clients: [10.0.0.0/8], vcpu: 1, memory_gib: 16}\n", "history.memory_gib", "16", "with 1 vCPU: 2 to 8",
@@ -129,7 +129,7 @@ ROWS = {
     ),
     "a session of a month": (
         TOP, TOP + SIGN_IN.format("us-east-1", "30d").replace("[10.0.0.0/8]", f"[10.0.0.0/8], certificate: {CERTIFICATE}"),
-        "history.sign_in.session", "30d", "1m to 7d",
+        "history.sign_in.session", "30d", "at most 7 days",
     ),
     "a public image": (
         TOP, TOP + "history: {clients: [10.0.0.0/8], image: apache/spark:3.5.6}\n", "history.image", "apache/spark:3.5.6", "private ECR",

@@ -23,7 +23,7 @@ from millrace.etl.launch import settings
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes.assembly_with_other_templates import write_assembly_with_templates
 from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
-from millrace.lifecycle.jobs.reset_effects import estimate_records_read_again, reset_objection
+from millrace.lifecycle.jobs.reset_effects import records_read_again_lines, reset_objection
 from tests.launch_document_defaults import with_route
 from tests.unit.etl.test_checkpoint_compatibility import DERIVE
 from tests.unit.lifecycle.shop_checkpoints import MANIFEST, Shop, document, manifest_text
@@ -222,9 +222,10 @@ def test_a_version_of_another_release_is_not_checked_here(shop: Shop) -> None:
 
 def test_what_a_source_no_longer_has_is_told(shop: Shop) -> None:
     now = datetime(2026, 11, 21, tzinfo=UTC)
-    (again,) = estimate_records_read_again(shop.environment, "clicks", "land", now - timedelta(hours=30), now)
-    assert (again.records, again.bytes, again.kept) == (10_800_000, 5_400_000_000, False)
-    assert estimate_records_read_again(shop.environment, "clicks", "plain", now, now) == []
+    (again,) = records_read_again_lines(shop.environment, "clicks", "land", now - timedelta(hours=30), now)
+    assert "about 10,800,000 records (5.03 GiB) are read again" in again
+    assert again.endswith("; RECORDS OLDER THAN ITS RETENTION ARE LOST")
+    assert [*records_read_again_lines(shop.environment, "clicks", "plain", now, now)] == []
     assert reset_objection(shop.environment, "clicks", "land", now) is None
     assert reset_objection(shop.environment, "clicks", "plain", None) is None
 

@@ -271,22 +271,19 @@ def test_an_application_that_is_being_stopped_is_not_stopped_again(
         stub.add_response("get_application", answer, {"applicationId": "00f"})
     monkeypatch.setattr(DeployedEnvironment, "job_outputs", lambda *_: {"ApplicationId": "00f"})
     here = DeployedEnvironment(
-        aws.names, lambda service: stub.client if service == "emr-serverless" else None
+        aws.names, lambda service: stub.client if service == "emr-serverless" else aws.client(service)
     )
     with stub:
         if place == "deploy":
             _stop_application(here, "clicks", lambda _: None)
         else:
-            AwsAccountTarget(here)._stop_application("00f")
+            AwsAccountTarget(here).end_all_runs("p", {"clicks": {"AWS::EMRServerless::Application": "00f"}})
     stub.assert_no_pending_responses()
 
 
 def test_a_run_that_cannot_be_cancelled_any_more_is_waited_for(aws: DeployedEnvironment) -> None:
     """EMR Serverless refuses to cancel what is being cancelled or has ended (opensearch-project/sql#2577)."""
     stub = Stubber(aws.client("emr-serverless"))
-    stub.add_client_error(
-        "cancel_job_run", "ValidationException", "Job run 00r is not in a cancellable state"
-    )
     at = datetime(2026, 11, 1, tzinfo=UTC)
     run = {
         "applicationId": "00f",
@@ -296,9 +293,16 @@ def test_a_run_that_cannot_be_cancelled_any_more_is_waited_for(aws: DeployedEnvi
         "state": "CANCELLED",
     }
     run |= {"executionRole": "r" * 20, "stateDetails": "s", "releaseLabel": "emr-7.13.0"}
+    listed = {key: value for key, value in run.items() if key != "jobRunId"}
+    listed |= {"id": "00r", "state": "CANCELLING", "createdAt": at, "updatedAt": at}
+    stub.add_response("list_job_runs", {"jobRuns": [listed]}, {"applicationId": "00f"})
+    stub.add_client_error(
+        "cancel_job_run", "ValidationException", "Job run 00r is not in a cancellable state"
+    )
     driver = {"sparkSubmit": {"entryPoint": "main.py"}}
     answer = {"jobRun": {**run, "jobDriver": driver, "createdAt": at, "updatedAt": at}}
     stub.add_response("get_job_run", answer, {"applicationId": "00f", "jobRunId": "00r"})
     with stub:
-        AwsAccountTarget(DeployedEnvironment(aws.names, lambda _: stub.client))._kill_emr_run("00f", ["00r"])
+        account = AwsAccountTarget(DeployedEnvironment(aws.names, lambda _: stub.client))
+        assert account._kill_emr_runs("00f") == ["00r"]
     stub.assert_no_pending_responses()

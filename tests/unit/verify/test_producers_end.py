@@ -33,7 +33,8 @@ class Throttled:
 
 def test_sending_that_has_ended_is_waited_for_no_longer_though_it_was_throttled(make: Make) -> None:
     producer = Throttled()
-    traffic = StreamTraffic(make("minimal").sources[0], producer, VerificationSettings())
+    [(kind, payloads)] = make("minimal").sources.items()
+    traffic = StreamTraffic(kind, payloads, producer, VerificationSettings())
     sending = BackgroundThread(traffic.send_until_stopped, "to-kinesis")
     assert producer.ended.wait(10)
     with pytest.raises(AwsError, match="AWS is throttling PutRecords"):
