@@ -126,7 +126,7 @@ def run(part: Part, scratch: Path, slow: str) -> Result:
     report = SANDBOXES / f"{part.name}.xml"
     report.unlink(missing_ok=True)
     python = spark_submit_variables(LINES[part.line])["PYSPARK_PYTHON"] if part.line else sys.executable
-    command = [
+    command: list[str | Path] = [
         *(python, "-u", "-m", "pytest", "-q"),
         *(TESTS / path for path in part.paths),
         *(f"--ignore={TESTS / path}" for path in part.without),
