@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import typer.main
 import typer.testing
+from botocore.loaders import JSONFileLoader
 from hypothesis import HealthCheck, settings
 from ruamel.yaml import YAML
 
@@ -39,6 +40,10 @@ def _composed(reader: YAML, text: str) -> Any:
 
 # So does what reads the same few environments a thousand times: nodes are read, never changed.
 YAML.compose = _composed
+
+# And each session of boto3 the same models of services.
+_model = cache(JSONFileLoader().load_file)
+JSONFileLoader.load_file = lambda _, path: _model(path)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

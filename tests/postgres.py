@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 from millrace.sandbox.programs.child_processes import free_port, start_process_tied_to_parent
 
@@ -38,7 +39,7 @@ class Postgres:
     def start(self, *settings: str) -> None:
         """Start it, and wait until it answers; ``settings`` such as ``max_connections=3``."""
         options = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", *settings]
-        command = [self.programs / "postgres", "-D", self.home / "data", "-p", str(self.port)]
+        command = [f"{self.programs}/postgres", "-D", f"{self.home}/data", "-p", str(self.port)]
         with (self.home / "log").open("ab") as log:
             self.process, self.held = start_process_tied_to_parent(
                 [*command, *(part for option in options for part in ("-c", option))],
@@ -53,7 +54,7 @@ class Postgres:
             time.sleep(0.05)
 
     def _answers(self) -> bool:
-        ready = [self.programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        ready = [f"{self.programs}/pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         return subprocess.run(ready, check=False).returncode == 0
 
     def stop(self) -> None:
@@ -69,7 +70,7 @@ class Postgres:
         """Run statements as the superuser; rows as text."""
         environment = {**os.environ, "PGPASSWORD": PASSWORD}
         command = [
-            self.programs / "psql",
+            f"{self.programs}/psql",
             "-XAtq",
             "-v",
             "ON_ERROR_STOP=1",
@@ -112,15 +113,15 @@ def running() -> Iterator[Postgres]:
         secret.write_text(PASSWORD)
         secret.chmod(0o644)
         making = [
-            programs / "initdb",
+            f"{programs}/initdb",
             "-D",
-            home / "data",
+            f"{home}/data",
             "-U",
             USER,
             "-A",
             "scram-sha-256",
             "--pwfile",
-            secret,
+            str(secret),
         ]
         subprocess.run(
             [*making, "-E", "UTF8", "--locale=C", "--no-sync"],
@@ -137,5 +138,5 @@ def running() -> Iterator[Postgres]:
         shutil.rmtree(home)
 
 
-def _as_nobody() -> dict[str, object]:
+def _as_nobody() -> dict[str, Any]:
     return {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}

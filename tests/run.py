@@ -55,6 +55,12 @@ def in_turn(values: Sequence[T], number: int) -> list[T]:
     return [values[(first + each) % len(values)] for each in range(number)]
 
 
+def examples(most: int) -> int:
+    """Number of examples for a property that plans or advises: all where every slow test runs and on one day of `DAYS`, or a third."""
+    whole = os.environ.get(SLOWLY, "all") == "all" or day() % DAYS == most % DAYS
+    return most if whole else most // 3
+
+
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """No JVM of a test runs long enough to earn back what the second compiler takes: a third of all CPU time."""
 
@@ -126,7 +132,7 @@ def run(part: Part, scratch: Path, slow: str) -> Result:
     report = SANDBOXES / f"{part.name}.xml"
     report.unlink(missing_ok=True)
     python = spark_submit_variables(LINES[part.line])["PYSPARK_PYTHON"] if part.line else sys.executable
-    command = [
+    command: list[str | Path] = [
         *(python, "-u", "-m", "pytest", "-q"),
         *(TESTS / path for path in part.paths),
         *(f"--ignore={TESTS / path}" for path in part.without),

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from detect_secrets.core.scan import get_plugins
 from detect_secrets.core.secrets_collection import SecretsCollection
 from detect_secrets.settings import default_settings
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -51,13 +52,24 @@ def find(root: Path, files: Iterable[str]) -> list[Secret]:
     result = SecretsCollection(root=str(root))
     with default_settings():
         for file in files:
-            result.scan_file(file)
+            if not file.endswith(".py") or _any_detector_matches(root / file):
+                result.scan_file(file)
     return sorted(
         Secret(
             str(Path(root, each.filename).relative_to(root)), each.line_number, each.type, each.secret_hash
         )
         for _, each in result
     )
+
+
+def _any_detector_matches(program: Path) -> bool:
+    """Return whether a line matches before any filter: filters, which only take matches away, are half of the CPU time."""
+    with program.open(encoding="utf-8") as lines:
+        return any(
+            plugin.analyze_line(filename=str(program), line=line.strip(), line_number=number)
+            for number, line in enumerate(lines, start=1)
+            for plugin in get_plugins()
+        )
 
 
 def tracked(root: Path) -> list[str]:

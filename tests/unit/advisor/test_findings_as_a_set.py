@@ -17,6 +17,7 @@ from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 from millrace.advisor.findings.model import Advice, Change
 from millrace.advisor.forecasts.what_if import WhatIfChange, twin_of_application
 from millrace.advisor.logs.application_history_model import Batch, Executor, History, TaskAttempts
+from tests.run import examples
 from tests.unit.advisor import event_logs_with_known_costs
 from tests.unit.advisor.event_logs_with_known_costs import BEGIN, Truth
 from tests.unit.advisor.healthy_query_history import batch, history, job, kinds, stage
@@ -259,7 +260,7 @@ def lasting(made: History, factor: float) -> History:
     return replace(made, queries=queries, ended=moment(made.ended))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(truths())
 def test_no_gain_is_longer_than_the_batches_that_show_it(drawn):
     made = logged(*drawn)
@@ -271,7 +272,7 @@ def test_no_gain_is_longer_than_the_batches_that_show_it(drawn):
             assert finding.effect.low <= finding.effect.likely <= finding.effect.high
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(truths(), st.sampled_from([2.0, 5.0]))
 def test_a_log_that_takes_longer_has_gains_that_are_longer(drawn, factor):
     made = logged(*drawn)
@@ -312,7 +313,7 @@ def duration_and_records_behind(truth: Truth) -> tuple[float, int]:
     return float(np.median([each.duration for each in batches])), batches[-1].records_behind or 0
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(truths())
 def test_all_changes_together_are_consistent_and_leave_no_query_behind(drawn):
     """Judged by such a query with the changes, and by the simulation of its log where that tells costs apart."""

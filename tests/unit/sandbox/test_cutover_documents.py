@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from ruamel.yaml import YAML
 
 from millrace.advisor.existing.environment_of_imported_job import environment_document
@@ -13,6 +14,7 @@ from millrace.config import Names, load
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.sandbox.programs.localstack import ACCOUNT
 from millrace.sizing import plan
+from millrace.sizing.simulation import expected_cost
 from tests.advisor.advice_loop import ENVIRONMENT, LIMIT
 from tests.faults.import_cutover import NAME, OLD, SCHEMA, composed
 from tests.faults.shop_project import prepare, write
@@ -26,7 +28,11 @@ def test_the_loops_environment_has_the_limit_that_is_too_low(tmp_path: Path) -> 
     assert query.records_per_batch.value == LIMIT
 
 
-def test_the_old_job_is_read_and_taken_over_in_three_ways(tmp_path: Path) -> None:
+def test_the_old_job_is_read_and_taken_over_in_three_ways(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A day of batches of two seconds, simulated for what late workers cost, decides nothing here.
+    monkeypatch.setattr(expected_cost, "plan_with_fixed_workers_where_late", lambda _, found: found)
     said = settings_of_program(OLD.read_text(), LaunchArguments(("--brokers", "127.0.0.1:9092")))
     assert (said.kind, said.name, said.trigger) == ("kafka", "orders", 2.0)
     job = {"engine": "glue", "version": "5.1", "worker": "G.1X", "max_workers": 3}

@@ -164,6 +164,7 @@ def usd(from_text: Loader, engine: str, job: str, **changes: str) -> float:
     )
 
 
+@pytest.mark.usefixtures("without_remedies")
 @pytest.mark.parametrize("engine", ["glue", "emr"])
 @pytest.mark.parametrize("more", ["", DERIVE])
 @pytest.mark.parametrize(

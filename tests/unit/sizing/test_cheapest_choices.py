@@ -11,8 +11,11 @@ from millrace.config.aws.deployed_sizes_to_keep import DeployedCluster, Deployed
 from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import Plan, plan, total_cost
 from millrace.sizing.cost import CENT
+from tests.run import examples
 from tests.unit.sizing.plan_relations import contradictions_of_plan, sized
 from tests.unit.sizing.random_environments import Document, documents, milliseconds
+
+pytestmark = pytest.mark.usefixtures("without_remedies")
 
 
 @st.composite
@@ -51,7 +54,7 @@ def usd(stream: dict[str, object], job: dict[str, object]) -> tuple[float, int] 
     return total_cost(found).value, found.streams["clicks"].expected_partitions.value
 
 
-@settings(max_examples=25, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=examples(25), phases=(Phase.explicit, Phase.generate))
 @given(streams())
 def test_no_shards_that_are_pinned_are_cheaper(drawn: tuple[dict[str, object], dict[str, object]]) -> None:
     stream, job = drawn
@@ -154,7 +157,7 @@ def test_no_partitions_that_are_pinned_are_cheaper(tier: str) -> None:
         assert two_jobs_on_a_topic(tier, number) >= least - 0.01, f"{number} partitions are cheaper"
 
 
-@settings(max_examples=12, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=examples(12), phases=(Phase.explicit, Phase.generate))
 @given(documents(), st.sampled_from([600.0, 3600.0, 14_400.0]))
 def test_no_stated_period_of_runs_is_cheaper(document: Document, sla: float) -> None:
     """Periods that cannot be the cheapest are not planned."""

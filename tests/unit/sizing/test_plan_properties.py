@@ -11,6 +11,7 @@ from millrace.config import Environment
 from millrace.config.model import GlueJob, KinesisStream, Rate, Traffic
 from millrace.config.queries import LandQuery, Query
 from millrace.sizing import cost_saving_moves, plan, total_cost
+from tests.run import examples
 from tests.unit.sizing.conftest import Loader
 from tests.unit.sizing.plan_relations import several
 from tests.unit.sizing.random_environments import SCHEMA
@@ -48,7 +49,7 @@ BYTES = st.integers(1, 100_000)
 PER_CORE = st.floats(50, 100_000)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(rate=RATES, size=BYTES, per_core=PER_CORE, sla=st.floats(5, 600))
 def test_every_plan_respects_what_the_services_allow(
     rate: float, size: int, per_core: float, sla: float
@@ -69,13 +70,9 @@ def test_every_plan_respects_what_the_services_allow(
     assert 0 < query.trigger_seconds.value <= round(sla, 3) / 2
 
 
-@pytest.mark.parametrize("examples", [12, pytest.param(60, marks=pytest.mark.slow)])
-def test_more_load_never_takes_less(examples: int) -> None:
-    drawn = given(rate=RATES, factor=st.floats(1, 20), size=BYTES, per_core=PER_CORE)
-    settings(max_examples=examples)(drawn(more_load_never_takes_less))()
-
-
-def more_load_never_takes_less(rate: float, factor: float, size: int, per_core: float) -> None:
+@settings(max_examples=examples(20))
+@given(rate=RATES, factor=st.floats(1, 20), size=BYTES, per_core=PER_CORE)
+def test_more_load_never_takes_less(rate: float, factor: float, size: int, per_core: float) -> None:
     less = plan(built(rate=rate, size=size, per_core=per_core))
     more = plan(built(rate=rate * factor, size=size, per_core=per_core))
     assert more.jobs["clicks"].cores.value >= less.jobs["clicks"].cores.value
@@ -85,7 +82,7 @@ def more_load_never_takes_less(rate: float, factor: float, size: int, per_core: 
         assert total_cost(more).value >= total_cost(less).value
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(rate=RATES, sla=st.floats(5, 600), factor=st.floats(1, 20), per_core=PER_CORE)
 def test_a_tighter_sla_never_takes_fewer_cores(
     rate: float, sla: float, factor: float, per_core: float

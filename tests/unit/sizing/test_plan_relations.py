@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.run import SLOWLY
+from tests.run import SLOWLY, examples
 from tests.unit.sizing.plain_simulator import PlainQuery, play
 from tests.unit.sizing.plan_relations import (
     a_pin_changes_nothing,
@@ -41,8 +41,8 @@ RELATIONS = [
 @pytest.mark.parametrize(("relation", "drawn"), RELATIONS, ids=[each.__name__ for each, _ in RELATIONS])
 def test_it_holds(relation: Callable[..., None], drawn: tuple[st.SearchStrategy[object], ...]) -> None:
     # That one simulates each draw six times, and each time twice; the test below takes turns.
-    examples = 5 if relation is a_steady_state_is_what_each_batch_gives else 15
-    settings(max_examples=examples, phases=PHASES)(given(*drawn)(relation))()
+    most = 6 if relation is a_steady_state_is_what_each_batch_gives else 18
+    settings(max_examples=examples(most), phases=PHASES)(given(*drawn)(relation))()
 
 
 @pytest.mark.slow
@@ -54,8 +54,8 @@ def test_it_holds_for_many(
     steady = relation is a_steady_state_is_what_each_batch_gives
     most = 300 if steady else 3000
     # All take an hour, so a relation's day has a share; the first of them are those of the test above, as both draw by one seed.
-    examples = most // 50 if os.environ.get(SLOWLY) == "today" else most
-    settings(max_examples=examples, phases=PHASES)(given(*drawn)(relation))()
+    share = most // 50 if os.environ.get(SLOWLY) == "today" else most
+    settings(max_examples=share, phases=PHASES)(given(*drawn)(relation))()
 
 
 @pytest.mark.parametrize("overhead", [0.5, 3.0])
