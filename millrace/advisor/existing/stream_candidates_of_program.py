@@ -11,8 +11,7 @@ from typing import Any, Literal, NamedTuple
 from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.advisor.programs.possible_values import Alternative, Unknown, Values, known_value
-from millrace.advisor.programs.program_streams import ProgramSource
-from millrace.advisor.programs.stream_options import CATALOG, FORMAT
+from millrace.advisor.programs.program_stream_model import CATALOG, FORMAT, ProgramSource
 from millrace.config.document.plain_text_secrets import censor
 
 Kind = Literal["kinesis", "kafka"]

@@ -12,9 +12,10 @@ from millrace.advisor.existing.import_transform_stubs import (
     keeps_rows,
     notes_on_queries,
     queries_to_derive,
+    sink_formats,
 )
 from millrace.advisor.existing.kafka_sign_in import names_sign_in, security_options_of_port
-from millrace.advisor.existing.query_triggers import shortest_trigger
+from millrace.advisor.existing.query_triggers_and_payload_formats import payload_format, shortest_trigger
 from millrace.advisor.existing.reader_options import reading_keys_and_notes
 from millrace.advisor.existing.stream_candidates_of_program import (
     BROKERS,
@@ -36,13 +37,10 @@ from millrace.advisor.programs.possible_values import (
     Values,
     joined_alternatives,
     known_value,
+    union_of_alternatives,
 )
-from millrace.advisor.programs.program_streams import (
-    ProgramSource,
-    ProgramStreams,
-    read_program_streams,
-)
-from millrace.advisor.programs.stream_options import FORMAT, GLUE
+from millrace.advisor.programs.program_stream_model import FORMAT, GLUE, ProgramSource, ProgramStreams
+from millrace.advisor.programs.program_streams import read_program_streams
 from millrace.config.document.plain_text_secrets import censor
 from millrace.config.document.problems import wrong_option_error
 
@@ -90,6 +88,10 @@ class ImportedStreamSettings:
         Why nothing was recognised.
     ends
         Whether its runs end when they have read what was there.
+    payload
+        Value of ``format`` for its payloads; None where nothing tells it.
+    spark
+        Spark settings that the program sets, each with all its values.
     also
         The other streams that the program reads, without ``written`` and ``also``.
     """
@@ -106,6 +108,8 @@ class ImportedStreamSettings:
     written: tuple[ProgramQuery, ...] = ()
     why_not: str = ""
     ends: bool = False
+    payload: str | Mapping[str, str] | None = None
+    spark: Mapping[str, Values] = field(default_factory=dict)
     also: tuple[ImportedStreamSettings, ...] = ()
 
     @property
@@ -149,18 +153,27 @@ class _StreamChoice:
     def __init__(
         self, program: ProgramStreams, answers: StreamAnswers, catalog: DataCatalog, text: str
     ) -> None:
-        self.program = program
+        written = {each for query in program.queries for each in query.sources}
+        unseen = tuple(each for each in program.handed_on if not written.issuperset(each.sources))
+        self.program = replace(program, queries=(*program.queries, *unseen))
         self.text = text
         self.answers = answers
-        self.notes: list[str] = []
+        self.notes = [
+            f"line {each.line}: {sink_formats(each)[0]} is given the rows of line {each.sources[0].line}, and what it does with them is not read"
+            for each in program.handed_on
+            if each not in unseen and each.sources
+        ]
         self.open: dict[str, str] = {}
-        written = {each for query in program.queries for each in query.sources}
+        written |= {each for query in unseen for each in query.sources}
         all_of_them = [candidate_from_source(each, catalog) for each in program.sources]
         self.others = [each for each in all_of_them if each.kind is None and not each.refused]
-        self.candidates = [
-            each
-            for each in all_of_them
-            if (each.kind is not None or each.refused) and (each.source in written or not written)
+        streams = [each for each in all_of_them if each.kind is not None or each.refused]
+        self.candidates = [each for each in streams if each.source in written or not written]
+        self.notes += [
+            f"line {each.source.line} reads {' or '.join(one.name or one.origin for one in each.names)}, which nothing in this program "
+            "writes: it is not in this file"
+            for each in streams
+            if each not in self.candidates
         ]
 
     def choose(self) -> ImportedStreamSettings:
@@ -203,7 +216,7 @@ class _StreamChoice:
         written = self._derivable_queries([[each.source for each in by] for _, by in streams])
         first, *also = [self._settings_of_stream(kind, name, by) for name, by in streams]
         notes = tuple(dict.fromkeys(self.notes))
-        return replace(first, notes=notes, written=written, also=tuple(also))
+        return replace(first, notes=notes, written=written, also=tuple(also), spark=self.program.settings)
 
     def _settings_of_stream(
         self, kind: Kind | None, name: StreamName, chosen: Sequence[StreamCandidate]
@@ -241,6 +254,11 @@ class _StreamChoice:
             partitions=tuple(sorted(set(assigned))),
             reading=reading,
             ends=trigger.ends,
+            payload=payload_format(
+                (call for query in queries for source, call in query.payloads if source in sources),
+                union_of_alternatives(*(each.options.get("classification", ()) for each in chosen)),
+                self.text,
+            ),
         )
         self.open = {}
         return settings

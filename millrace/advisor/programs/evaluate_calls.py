@@ -179,8 +179,9 @@ class CallEvaluator(LibraryCallEvaluator):
         if callee == LibraryName("functools.partial") and arguments:
             return _partial_function(arguments, named, line)
         self._call_passed_functions(arguments, named, line)
-        handed_on = self._stream_passed_through([*arguments, *named.values.values()])
         origin = callee.path if isinstance(callee, LibraryName) else getattr(callee, "origin", "")
+        shown = f"{origin}()" if isinstance(callee, LibraryName) else origin
+        handed_on = self._stream_passed_through([*arguments, *named.values.values()], shown, line)
         if self.is_foreign(origin) or re.match(_CHANGING, origin):
             self.forget_contents([*arguments, *named.values.values()], f"{origin}(), which may change it")
         if isinstance(callee, LibraryName):
@@ -189,8 +190,10 @@ class CallEvaluator(LibraryCallEvaluator):
             return handed_on
         if not isinstance(callee, Unknown):
             return unknown_value("a call", line)
-        reshapes = callee.reshapes or may_reshape("", [*arguments, *named.values.values()])
-        return known_value(replace(callee, reshapes=reshapes), line)
+        given = [*arguments, *named.values.values()]
+        reshapes = callee.reshapes or may_reshape("", given)
+        payload = callee.payload or library_functions.payload_call_in(given, line)
+        return known_value(replace(callee, reshapes=reshapes, payload=payload), line)
 
     def _call_program_function(
         self, callee: ProgramFunction, arguments: Sequence[Values], named: DictValue, line: int

@@ -54,7 +54,7 @@ def made(
     offsets: dict[int, int] | None, start: str = "2026-12-01T08:00:00Z", running: RunningJob = RUNNING
 ) -> dict[str, Any]:
     return environment_document(
-        running, project="moved", schema=SCHEMA, start=start, rate=800.0, record_size="1KiB",
+        running, env="moved", project="moved", schema=SCHEMA, start=start, rate=800.0, record_size="1KiB",
         twin=None, offsets=offsets, partitions=2,
     )  # fmt: skip
 
@@ -365,7 +365,7 @@ def test_a_batch_function_becomes_a_derive_query_of_a_transform_to_be_finished(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = settings_of_program(SEVERAL)
-    assert said.notes[1:] == ("line 7: what it prints, and keeps nowhere, is left out",)
+    assert "line 7: what it prints, and keeps nowhere, is left out" in said.notes
     monkeypatch.setattr(
         import_job, "_read_running_job", lambda source, _: replace(RUNNING, where=source, program=said)
     )
