@@ -65,7 +65,7 @@ class ProgramQuery(NamedTuple):
         formats = sink_formats(self.query)
         if SINK in self.query.options or not (len(formats) > 1 or has_unknown_format(self.query)):
             return ""
-        return f"line {self.query.line}: {self.sink}: not one known format; write the sink here, such as {{kind: iceberg, table: orders}}"
+        return f"line {self.query.line}: {self.sink}: the text does not tell which sink this is; write it here, such as {{kind: iceberg, table: orders}}"
 
     @property
     def origin(self) -> str:

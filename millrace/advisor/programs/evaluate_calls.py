@@ -180,7 +180,7 @@ class CallEvaluator(LibraryCallEvaluator):
             return _partial_function(arguments, named, line)
         self._call_passed_functions(arguments, named, line)
         origin = callee.path if isinstance(callee, LibraryName) else getattr(callee, "origin", "")
-        shown = f"{origin}()" if isinstance(callee, LibraryName) else origin
+        shown = f"{origin}()" if isinstance(callee, LibraryName) else _MISSING_METHOD.sub(r"\1()", origin)
         handed_on = self._stream_passed_through([*arguments, *named.values.values()], shown, line)
         if self.is_foreign(origin) or re.match(_CHANGING, origin):
             self.forget_contents([*arguments, *named.values.values()], f"{origin}(), which may change it")
@@ -294,6 +294,7 @@ class CallEvaluator(LibraryCallEvaluator):
         return known_value(made, line)
 
 
+_MISSING_METHOD = re.compile(r"^the attribute (\w+), .*")
 _LOGGING = frozenset({"critical", "debug", "error", "exception", "info", "log", "print", "warn", "warning"})
 _CHANGING = r"((dict|list|set)\.|random\.shuffle|heapq\.|bisect\.insort|operator\.(set|del|i)|exec$|eval$)"
 """Functions of Python that change what they are given."""

@@ -123,9 +123,9 @@ class Query:
     function: FunctionNode | None = None
     shaped: bool = False
     """True if its rows are not the records as read: filtered, grouped, joined."""
-    lines: tuple[int, ...] = ()
+    lines: frozenset[int] = field(default=frozenset(), compare=False)
     """Of the calls that make its rows of what was read."""
-    payloads: tuple[tuple[ProgramSource, PayloadCall], ...] = ()
+    payloads: frozenset[tuple[ProgramSource, PayloadCall]] = field(default=frozenset(), compare=False)
     """The first call that decodes the payloads of a source."""
 
 

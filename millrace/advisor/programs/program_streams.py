@@ -180,8 +180,8 @@ class _StreamInterpreter(Interpreter):
     ) -> Query:
         sources = list(self.sources.values())
         read = tuple(sources[number] for number in sorted(frame.sources))
-        payloads = tuple((sources[number], call) for number, call in sorted(frame.payloads))
-        return Query(line, read, options, function, frame.shaped, tuple(sorted(frame.lines)), payloads)
+        payloads = frozenset((sources[number], call) for number, call in frame.payloads)
+        return Query(line, read, options, function, frame.shaped, frame.lines, payloads)
 
     def _note_query(self, line: int, frame: StreamingFrame, options: DictValue) -> None:
         given = {key: as_option_values(value) for key, value in options.values.items()}
@@ -192,8 +192,10 @@ class _StreamInterpreter(Interpreter):
         for each in functions:
             frame = frame.after_call(line, self._payload_call_of_function(each), shaped=False)
         made = self._query(line, frame, given, functions[0] if functions else None)
-        if made not in self._queries:
-            self._queries.append(made)
+        if made in self._queries:  # another round or branch may have made its rows in another way
+            same = self._queries.pop(self._queries.index(made))
+            made = replace(same, lines=same.lines | made.lines, payloads=same.payloads | made.payloads)
+        self._queries.append(made)
         self._doubtful |= frame.doubtful
         self._handed_back |= frame.handed_on
 

@@ -34,6 +34,7 @@ from millrace.config import ConfigurationError, load
 from tests.unit.advisor.settings_of_program import NO_ARGUMENTS, settings_of_program
 from tests.unit.advisor.test_job_import import EMR, ROOT, SCHEMA
 
+AVRO = "pipelines/operations/schemas/bag_scan.avsc"
 PLAIN = "\n".join(line for line in EMR.splitlines() if "security.protocol" not in line)
 RUNNING = RunningJob(
     "glue:orders",
@@ -317,10 +318,24 @@ def test_a_file_that_cannot_be_planned_is_there_to_be_corrected(project: Path) -
     assert (project / "environments" / "orders.yaml").exists()
 
 
+def test_a_schema_in_avro_is_one_of_avro_payloads(project: Path) -> None:
+    words = ("--topic", "sales", "--brokers", BROKERS, "--partitions", "6", "--rate", "800")
+    assert run(*words)[0] == 1
+    (project / AVRO).parent.mkdir(parents=True, exist_ok=True)
+    (project / AVRO).write_bytes((ROOT / AVRO).read_bytes())
+    status, said = run(*words, "--schema", AVRO)
+    assert status == 0, said
+    [job] = load("orders", project).jobs.values()
+    [query] = job.queries.values()
+    assert (query.schema_, query.format.kind) == (AVRO, "avro")
+
+
 def test_a_wrong_option_writes_nothing(project: Path) -> None:
     words = ("--topic", "sales", "--brokers", BROKERS, "--partitions", "6", "--rate", "800")
     status, said = run(*words, "--schema", "pipelines/none.ddl")
     assert (status != 0, "pipelines/none.ddl" in said) == (True, True)
+    status, said = run(*words, "--schema", SCHEMA, "--record-size", "large")
+    assert (status != 0, "record_size is large" in said) == (True, True)
     status, said = run("--stream", "a", "--topic", "b")
     assert (status != 0, "--stream is a; allowed: a Kinesis stream alone" in said) == (True, True)
     assert list((project / "environments").iterdir()) == []

@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 from millrace.advisor.existing.environment_of_imported_job import find_values_to_fill_in, slug
-from millrace.advisor.existing.import_transform_stubs import transforms_module_text, write_transforms
+from millrace.advisor.existing.import_transform_stubs import (
+    remove_transforms,
+    transforms_module_text,
+    write_transforms,
+)
 from millrace.advisor.existing.read_job_to_import import spark_keys_and_notes
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.config import ConfigurationError
@@ -34,7 +38,7 @@ HANDED_ON = {
     "a method of a base class": (
         "from common import Base\nclass Job(Base):\n  def run(self):\n    self.save(b, 'x')\nJob().run()",
         7,
-        "the attribute save",
+        "save()",
     ),
     "a dictionary": ("import common\ncommon.write({'x': b})", 5, "common.write()"),
     "its writer": ("import common\ncommon.begin(b.writeStream.queryName('x'))", 5, "common.begin()"),
@@ -312,3 +316,16 @@ def test_transforms_of_another_program_are_never_taken(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"pipelines/orders/imported\.py"):
         write_transforms(tmp_path, running("iban"), "orders")
     assert first.read_text() == before
+    assert second is not None
+    remove_transforms(second)
+    assert (second.parent.exists(), first.exists()) == (False, True)
+
+
+def test_a_query_whose_rows_two_branches_make_is_one() -> None:
+    text = (
+        f"{ORDERS}def save(rows, n):\n  pass\ndef run(df):\n  df.writeStream.foreachBatch(save).start()\n"
+        "if flag():\n  run(df.withColumn('a', F.lit(1)))\nelse:\n  run(df.select(F.from_json('value', 'a INT')))"
+    )
+    said = settings_of_program(text)
+    [query] = said.written
+    assert ("F.lit(1)" in query.text, "from_json" in query.text, said.payload) == (True, True, "json")
