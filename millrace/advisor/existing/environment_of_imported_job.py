@@ -12,7 +12,7 @@ from millrace.advisor.existing.import_transform_stubs import derive_query_sectio
 from millrace.advisor.existing.kafka_sign_in import bootstrap_servers_of, broker_authentication
 from millrace.advisor.existing.read_job_to_import import RunningJob
 from millrace.advisor.existing.reader_options import SHARD_LIMITS
-from millrace.advisor.existing.stream_choice import ImportedStreamSettings
+from millrace.advisor.existing.stream_candidates_of_program import ImportedStreamSettings
 from millrace.advisor.forecasts.query_twin import QueryTwin
 from millrace.config.document.placeholders_left_by_import import is_placeholder, placeholder_for_question
 from millrace.config.document.problems import Path, wrong_option_error

@@ -31,13 +31,13 @@ from millrace.advisor.existing.kafka_sign_in import (
     broker_authentication,
     find_msk_cluster,
 )
-from millrace.advisor.existing.stream_candidates_of_program import DataCatalog
-from millrace.advisor.existing.stream_choice import (
+from millrace.advisor.existing.stream_candidates_of_program import (
     NO_ANSWERS,
+    DataCatalog,
     ImportedStreamSettings,
     StreamAnswers,
-    read_stream_settings_of_program,
 )
+from millrace.advisor.existing.stream_choice import read_stream_settings_of_program
 from millrace.advisor.logs.event_logs import aws_errors_as_wrong_option
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.advisor.programs.possible_values import Unknown, Values

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from millrace.advisor.existing.import_transform_stubs import (
     ProgramQuery,
@@ -22,7 +22,9 @@ from millrace.advisor.existing.stream_candidates_of_program import (
     NAMES,
     SERVERS,
     DataCatalog,
+    ImportedStreamSettings,
     Kind,
+    StreamAnswers,
     StreamCandidate,
     StreamName,
     candidate_from_source,
@@ -45,81 +47,6 @@ from millrace.config.document.plain_text_secrets import censor
 from millrace.config.document.problems import wrong_option_error
 
 _ASKED: Mapping[Kind, str] = {"kafka": "--topic", "kinesis": "--stream"}
-
-
-class StreamAnswers(NamedTuple):
-    """Answers of the command line to what a program does not tell: a stream or a topic, and the brokers."""
-
-    stream: str | None = None
-    topic: str | None = None
-    brokers: str | None = None
-
-
-NO_ANSWERS = StreamAnswers()
-
-
-@dataclass(frozen=True)
-class ImportedStreamSettings:
-    """Settings of the stream that is imported.
-
-    Attributes
-    ----------
-    kind
-        Kind of its source; ``None`` where nothing was recognised.
-    name
-        A stream's name or ARN, a topic, or a pattern of topics; ``None`` where it is open.
-    options
-        Options by their names in the program, in small letters, where they have one value.
-    trigger
-        Seconds, or ``None``.
-    notes
-        What differs from the program, or is not taken over, with its lines.
-    open
-        Questions by what they ask for: ``name``, ``brokers``, ``options``.
-    pattern
-        Whether the name is a pattern.
-    partitions
-        Partitions that the program assigns to itself; empty for all.
-    reading
-        Keys of a land query's ``kafka`` for its other options.
-    written
-        Queries with a function for each batch, or all of several.
-    why_not
-        Why nothing was recognised.
-    ends
-        Whether its runs end when they have read what was there.
-    payload
-        Value of ``format`` for its payloads; None where nothing tells it.
-    spark
-        Spark settings that the program sets, each with all its values.
-    also
-        The other streams that the program reads, without ``written`` and ``also``.
-    """
-
-    kind: Kind | None
-    name: str | None
-    options: Mapping[str, str]
-    trigger: float | None
-    notes: tuple[str, ...] = ()
-    open: Mapping[str, str] = field(default_factory=dict)
-    pattern: bool = False
-    partitions: tuple[int, ...] = ()
-    reading: Mapping[str, Any] = field(default_factory=dict)
-    written: tuple[ProgramQuery, ...] = ()
-    why_not: str = ""
-    ends: bool = False
-    payload: str | Mapping[str, str] | None = None
-    spark: Mapping[str, Values] = field(default_factory=dict)
-    also: tuple[ImportedStreamSettings, ...] = ()
-
-    @property
-    def settings_of_all_streams(self) -> tuple[ImportedStreamSettings, ...]:
-        """Its streams, the first of them this one."""
-        return (self, *self.also)
-
-    def first_option(self, *names: str) -> str | None:
-        """Return the first of several options that has a value."""
-        return next((self.options[each.lower()] for each in names if each.lower() in self.options), None)
 
 
 def read_stream_settings_of_program(

@@ -24,7 +24,7 @@ from millrace.advisor.existing.import_cutover import (
     text_with_start_position,
 )
 from millrace.advisor.existing.read_job_to_import import RunningJob
-from millrace.advisor.existing.stream_choice import StreamAnswers
+from millrace.advisor.existing.stream_candidates_of_program import StreamAnswers
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.cli import app
 from millrace.cli.plan.existing import import_job

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millrace.advisor.existing.stream_choice import ImportedStreamSettings, StreamAnswers
+from millrace.advisor.existing.stream_candidates_of_program import ImportedStreamSettings, StreamAnswers
 from millrace.cli.plan.existing.import_plans import environment_yaml, text_and_plans_with_fitted_sla
 from millrace.config import load
 from tests.unit.advisor.settings_of_program import ARN, settings_of_program

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.advisor.existing.environment_of_imported_job import environment_document
-from millrace.advisor.existing.stream_choice import ImportedStreamSettings, StreamAnswers
+from millrace.advisor.existing.stream_candidates_of_program import ImportedStreamSettings, StreamAnswers
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.config import ConfigurationError
 from tests.unit.advisor.settings_of_program import ARN, NO_ARGUMENTS, settings_of_program

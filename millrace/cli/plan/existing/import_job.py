@@ -29,7 +29,7 @@ from millrace.advisor.existing.read_job_to_import import (
     read_running_emr_job,
     read_running_glue_job,
 )
-from millrace.advisor.existing.stream_choice import StreamAnswers
+from millrace.advisor.existing.stream_candidates_of_program import StreamAnswers
 from millrace.advisor.logs.event_logs import aws_errors_as_wrong_option
 from millrace.cli.plan.existing.import_plans import (
     environment_yaml,
