@@ -9,7 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, DateType, DecimalType, IntegerType, StructField
 
-from ..launch.formats import MOST_DIGITS
+from ..launch.formats import AVRO_RECORDS, MOST_DIGITS
 from .decoding import decoder_output_and_checks as shared
 from .decoding import times
 
@@ -67,7 +67,7 @@ def schema_of_wider_types(part: Any, *, dates_as_long: bool = True) -> Any:
             size = part.get("size", DECIMAL_BYTES)
             digits = min(len(str(2 ** (8 * size - 1) - 1)) - 1, MOST_DIGITS)
             return {**part, "precision": max(part["precision"], digits)}
-        if kind == "record":
+        if kind in AVRO_RECORDS:
             return {**part, "fields": [widened_field(each) for each in part["fields"]]}
         inner = {"array": "items", "map": "values"}.get(kind) if isinstance(kind, str) else "type"
         return {**part, inner: widened(part[inner])} if inner else part if len(part) > 1 else kind

@@ -11,6 +11,10 @@ MOST_DIGITS = 38
 """Most digits of a decimal in Spark."""
 
 
+AVRO_RECORDS = ("record", "error")
+"""Types of Avro that are records: one that a protocol declares as an error is one, too (its specification, "Errors")."""
+
+
 def decimals_avro_ignores(schema: Any) -> Iterator[str]:
     """Yield the decimals of an Avro schema that no column holds; Avro's own parser takes them for bytes."""
     if isinstance(schema, list):

@@ -71,6 +71,10 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
             not any(each.batches for each in history.queries),
             "nothing was judged: the log has no micro-batch of a streaming query",
         ),
+        (
+            history.tasks_without_job,
+            f"the start of some jobs is not in the log: {history.tasks_without_job} of their tasks are counted to no batch",
+        ),
         (history.unread, f"{history.unread} lines could not be parsed and were skipped"),
         (
             history.ended_at,

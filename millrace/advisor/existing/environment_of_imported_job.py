@@ -12,11 +12,12 @@ from millrace.advisor.existing.import_transform_stubs import derive_query_sectio
 from millrace.advisor.existing.kafka_sign_in import bootstrap_servers_of, broker_authentication
 from millrace.advisor.existing.read_job_to_import import RunningJob
 from millrace.advisor.existing.reader_options import SHARD_LIMITS
-from millrace.advisor.existing.stream_choice import ImportedStreamSettings
+from millrace.advisor.existing.stream_candidates_of_program import ImportedStreamSettings
 from millrace.advisor.forecasts.query_twin import QueryTwin
 from millrace.config.document.placeholders_left_by_import import is_placeholder, placeholder_for_question
 from millrace.config.document.problems import Path, wrong_option_error
 from millrace.config.engines.base import JobBase
+from millrace.config.formats import DEFAULT, KINDS
 from millrace.config.units import format_duration, parse_duration
 
 _LATENCY_PER_TRIGGER, _WITH_DERIVE = 2.0, 2.5
@@ -24,12 +25,16 @@ _LATENCY_PER_TRIGGER, _WITH_DERIVE = 2.0, 2.5
 query follows, each query has half of the SLA for its trigger and the fixed costs of a batch.
 """
 
+_LONGEST_NAME = 32
+"""Characters of a name: with ``land-`` and a number it is the key of a query."""
+
 _SLA_OF_RUNS, _START_AND_WORK, _SHORTEST_PERIOD = (timedelta(minutes=each) for each in (15, 5, 5))
 
 
 def environment_document(
     running: RunningJob,
     *,
+    env: str,
     project: str,
     schema: str | None,
     start: str,
@@ -47,6 +52,8 @@ def environment_document(
 
     Parameters
     ----------
+    env
+        Name of the environment.
     schema
         File of the records' schema, from the project's root.
     start
@@ -103,6 +110,10 @@ def environment_document(
                 "a file below pipelines/ for `millrace schema infer`; --schema FILE names it"
             ),
         }
+        by_suffix = (kind for kind, of in KINDS.items() if schema and schema.endswith(of.suffix))
+        payload = each.payload or next(by_suffix, DEFAULT.kind)
+        if payload != DEFAULT.kind:
+            query["format"] = payload
         trigger = each.trigger or (twin.trigger if twin is not None and twin.trigger else None)
         if trigger and not turns:
             query["trigger"] = format_duration(timedelta(seconds=trigger))
@@ -143,7 +154,7 @@ def environment_document(
     if clusters:
         made["kafka"] = clusters
     landed = [query["table"] for query in queries.values()]
-    queries |= derive_query_sections(program.written, job, landed)
+    queries |= derive_query_sections(program.written, env, landed)
     sla = turns or _latency_keys(latency, max(triggers), chained=bool(program.written))
     made |= {
         "streams": streams,
@@ -167,7 +178,7 @@ def name_without_run_id(where: str) -> str:
 def slug(text: str) -> str:
     """Return a valid name of the environment file for any text."""
     words = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    return (words if words[:1].isalpha() else f"s-{words}")[:40].rstrip("-")
+    return (words if re.match("[a-z].", words) else f"s-{words or 'all'}")[:_LONGEST_NAME].rstrip("-")
 
 
 def _add_cluster_and_return_name(clusters: dict[str, Any], cluster: Mapping[str, Any]) -> str:

@@ -162,14 +162,17 @@ def text_with_placeholders_filled_in(
         The new text, the values that were written, and the lines that are still open, by path.
     """
     filled: dict[Path, Any] = {}
+    document = load_yaml_times_as_text(text)
     for path, _ in _open_lines(text):
         value = value_at(imported, *path)
         if value is None or is_placeholder(value):
             continue
         filled[path] = value
-        beside = (*path[:-1], "arn")  # with IAM, a cluster has one
-        if path[-1] == "authentication" and (arn := value_at(imported, *beside)) is not None:
-            filled[beside] = arn
+        # With IAM, a cluster has an ARN; a schema may be of another format than JSON.
+        beside = (*path[:-1], {"authentication": "arn", "schema": "format"}.get(str(path[-1]), ""))
+        other = value_at(imported, *beside)
+        if other is not None and value_at(document, *beside) is None:
+            filled[beside] = other
     for path, value in filled.items():
         try:
             text = set_value(text, path, value)

@@ -7,15 +7,18 @@ import itertools
 import keyword
 import re
 import textwrap
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millrace.advisor.existing.program_lines_without_secrets import lines_without_secrets, snake_case
-from millrace.advisor.programs.program_streams import ProgramSource, Query
-from millrace.advisor.programs.stream_options import FORMAT, SINK
+from millrace.advisor.programs.possible_values import Unknown
+from millrace.advisor.programs.program_stream_model import FORMAT, SINK, ProgramSource, Query
+from millrace.config.document.placeholders_left_by_import import placeholder_for_question
 from millrace.config.document.plain_text_secrets import censor
+from millrace.config.document.problems import wrong_option_error
 
 if TYPE_CHECKING:
     from millrace.advisor.existing.read_job_to_import import RunningJob
@@ -57,6 +60,14 @@ class ProgramQuery(NamedTuple):
     query: Query
 
     @property
+    def open_sink(self) -> str:
+        """The question where the text tells no one format of its sink; empty where it does."""
+        formats = sink_formats(self.query)
+        if SINK in self.query.options or not (len(formats) > 1 or has_unknown_format(self.query)):
+            return ""
+        return f"line {self.query.line}: {self.sink}: the text does not tell which sink this is; write it here, such as {{kind: iceberg, table: orders}}"
+
+    @property
     def origin(self) -> str:
         """Its place in the program and what it writes, for people."""
         place = next(filter(None, (_only_text(self.query, each) for each in _PLACES)), "")
@@ -91,15 +102,30 @@ _TABLES = frozenset(
 """Sinks whose place the landing table can take."""
 
 
-def sink_format(query: Query) -> str:
-    """Return the format of a query's sink; empty where nothing of it is named, or where it has several values."""
-    named = re.sub(r"[^\w.-]", "", _only_text(query, FORMAT))
-    return named or ("table" if FORMAT not in query.options and "table" in query.options else "")
+def sink_formats(query: Query) -> tuple[str, ...]:
+    """Return the formats that a query's sink may have, one that is not known as its origin in words; none where nothing names one."""
+    values = [each.value for each in query.options.get(FORMAT, ()) if each.value is not None]
+    texts = [each.origin if isinstance(each, Unknown) else str(each) for each in values]
+    named = [re.sub(r"[^\w.,() -]", "", each) for each in texts]
+    return tuple(dict.fromkeys(named)) or ("table",) * (
+        FORMAT not in query.options and "table" in query.options
+    )
+
+
+def has_unknown_format(query: Query) -> bool:
+    """Return whether the text does not tell the format of a query's sink."""
+    return any(isinstance(each.value, Unknown) for each in query.options.get(FORMAT, ()))
 
 
 def keeps_rows(query: Query) -> bool:
     """Return whether a query keeps its rows; others only print them."""
-    return SINK in query.options or sink_format(query) not in _PRINTS
+    formats = sink_formats(query)
+    return SINK in query.options or not formats or not _PRINTS.issuperset(formats)
+
+
+def _is_table(query: Query) -> bool:
+    """Return whether the landing table can take the place of what a query writes."""
+    return not has_unknown_format(query) and _TABLES.issuperset(sink_formats(query))
 
 
 def queries_to_derive(
@@ -116,25 +142,37 @@ def queries_to_derive(
     ]
     several = {n for n, times in Counter(reads for _, reads in remaining).items() if times > 1}
     lines = lines_without_secrets(program) if remaining else []
+    with warnings.catch_warnings(action="ignore"):
+        tree = ast.parse(program if remaining else "")
+    statements = [each for each in ast.walk(tree) if isinstance(each, ast.stmt) and not hasattr(each, "body")]
     derived: dict[str, ProgramQuery] = {}
     for query, reads in remaining:
-        node, sink = query.function, sink_format(query)
+        node, sink = query.function, " or ".join(sink_formats(query))
         alone = len(reads) == 1 and reads not in several
-        if alone and sink in _TABLES and SINK not in query.options and not query.shaped:
+        if alone and _is_table(query) and SINK not in query.options and not query.shaped:
             continue
         base = _transform_name(query, sink)
         name = next(
             each for n in itertools.count(1) if (each := f"{base}_{n}" if n > 1 else base) not in derived
         )
+        shaping = [
+            (each.lineno, each.end_lineno or each.lineno)
+            for each in statements
+            if any(each.lineno <= line <= (each.end_lineno or 0) for line in (*query.lines, query.line))
+        ]
         first, last = (query.line, 0) if node is None else (node.lineno, node.end_lineno or node.lineno)
-        text = textwrap.dedent("\n".join(lines[first - 1 : min(last, first + _LONGEST - 1)]))
+        parts = [lines[begin - 1 : end] for begin, end in sorted({*shaping} - {(first, last)})]
+        parts.append(lines[first - 1 : min(last, first + _LONGEST - 1)])
+        text = "\n".join(textwrap.dedent("\n".join(each)) for each in parts if each)
         derived[name] = ProgramQuery(name, first, sink, text, reads, query)
     return tuple(derived.values())
 
 
 def notes_on_queries(queries: Sequence[Query], derived: Sequence[ProgramQuery]) -> list[str]:
     """Return a note on the queries whose rows are to be derived, on those that only land, and on those that print."""
-    counts = Counter(f"{each.line}: {each.sink}" if each.sink else str(each.line) for each in derived)
+    counts = Counter(
+        f"{each.line}: {each.sink}" if each.sink else str(each.line) for each in derived if not each.open_sink
+    )
     most = max((len(each.reads) for each in derived), default=0)
     left = [each for each in queries if all(each is not one.query for one in derived)]
     places_by_note = {
@@ -144,12 +182,17 @@ def notes_on_queries(queries: Sequence[Query], derived: Sequence[ProgramQuery]) 
         ],
         f"line {{}}: it reads {most} streams, and its derive query has the first of them: `state.join` adds another, routes of one land "
         "query put several into one table": [str(each.line) for each in derived if len(each.reads) > 1],
+        "line {}: what is written there is a derive query of a transform to be finished, whose sink is open": [
+            str(each.line) for each in derived if each.open_sink
+        ],
         "line {}: what it prints, and keeps nowhere, is left out": [
             str(each.line) for each in left if not keeps_rows(each)
         ],
         "line {}: the landing table, an Iceberg table with the schema's fields, takes the place of what it writes; a derive query can have "
         "other columns and another sink": [
-            f"{each.line}: {sink_format(each)}" for each in left if keeps_rows(each) and sink_format(each)
+            f"{each.line}: {' or '.join(formats)}"
+            for each in left
+            if keeps_rows(each) and (formats := sink_formats(each))
         ],
     }
     return [
@@ -163,7 +206,7 @@ def _transform_name(query: Query, sink: str) -> str:
     named = table if query.function is None or isinstance(query.function, ast.Lambda) else query.function.name
     name = re.sub(r"[^a-z0-9]+", "_", snake_case(named or f"{sink or 'query'}_{query.line}")).strip("_")
     if not name.isidentifier() or keyword.iskeyword(name):
-        name = f"{sink_format(query) or 'write'}_{name}".rstrip("_")
+        name = re.sub(r"\W+", "_", f"{sink or 'write'}_{name}").rstrip("_")
     return name[:_LONGEST_NAME].rstrip("_")
 
 
@@ -173,26 +216,30 @@ def _only_text(query: Query, option: str) -> str:
     return values[0].value if len(values) == 1 and isinstance(values[0].value, str) else ""
 
 
-def pipelines_folder_of_job(name: str) -> str:
-    """Return the folder below ``pipelines/`` for a job of the file."""
+def _folder_of_environment(name: str) -> str:
+    """Return the folder below ``pipelines/`` for a file: one job may be imported as several, and runs of one application may be several jobs."""
     return name.replace("-", "_")
 
 
-def derive_query_sections(written: Sequence[ProgramQuery], job: str, landed: Sequence[str]) -> dict[str, Any]:
+def derive_query_sections(written: Sequence[ProgramQuery], env: str, landed: Sequence[str]) -> dict[str, Any]:
     """Return a derive query for each, which writes an Iceberg table until its sink is chosen.
 
     Parameters
     ----------
+    env
+        Name of the environment.
     landed
         Landing tables of the streams.
     """
-    module = f"pipelines.{pipelines_folder_of_job(job)}.{MODULE}"
+    module = f"pipelines.{_folder_of_environment(env)}.{MODULE}"
     return {
         f"derive-{each.name.replace('_', '-')}": {
             "kind": "derive",
             "source": landed[each.reads[0]],
             "transform": f"{module}:{each.name}",
-            "sink": {
+            "sink": placeholder_for_question(each.open_sink)
+            if each.open_sink
+            else {
                 "kind": "iceberg",
                 "table": f"{landed[each.reads[0]].removesuffix('_landed')}_{each.name}",
             },
@@ -219,19 +266,43 @@ def transforms_module_text(where: str, written: Sequence[ProgramQuery]) -> str:
     return "".join(parts)
 
 
-def write_transforms(root: Path, running: RunningJob, job: str) -> Path | None:
-    """Write the transforms to be finished below a project's root; an existing file stays as it is.
+def write_transforms(root: Path, running: RunningJob, env: str) -> Path | None:
+    """Write the transforms to be finished below a project's root.
 
     Returns
     -------
     Path or None
-        The new file.
+        The new file; None without transforms, or where the file of an earlier import of the same job or run is there.
+
+    Raises
+    ------
+    ConfigurationError
+        There is the file of another job or run, whose program may be another.
     """
-    file = root / "pipelines" / pipelines_folder_of_job(job) / f"{MODULE}.py"
-    if not running.program.written or file.exists():
+    file = root / "pipelines" / _folder_of_environment(env) / f"{MODULE}.py"
+    text = transforms_module_text(running.where, running.program.written)
+    if not running.program.written:
         return None
+    if file.exists():
+        shown = file.relative_to(root)
+        if file.read_text(encoding="utf-8").partition("\n")[0] == text.partition("\n")[0]:
+            return None
+        raise wrong_option_error(
+            "--name",
+            env,
+            f"a name without {shown}, which may be of another program: move it away, or give another name",
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     for folder in (file.parent.parent, file.parent):
         (folder / "__init__.py").touch()
-    file.write_text(transforms_module_text(running.where, running.program.written), encoding="utf-8")
+    file.write_text(text, encoding="utf-8")
     return file
+
+
+def remove_transforms(file: Path) -> None:
+    """Remove what :func:`write_transforms` wrote."""
+    file.unlink()
+    package = file.with_name("__init__.py")
+    if [*file.parent.iterdir()] == [package] and not package.stat().st_size:
+        package.unlink()
+        file.parent.rmdir()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from millrace.advisor.existing.foreign_jobs import find_log_of_run
 from millrace.advisor.existing.read_job_to_import import RunningJob
-from millrace.advisor.existing.stream_choice import ImportedStreamSettings
+from millrace.advisor.existing.stream_candidates_of_program import ImportedStreamSettings
 from millrace.advisor.forecasts.query_twin import QueryTwin, twin_of_query
 from millrace.advisor.logs.application_history_model import BatchSource, History, Query
 from millrace.advisor.logs.event_log_to_history import read_history

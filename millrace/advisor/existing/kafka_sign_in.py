@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from millrace.config.aws.pagination import list_all
 
 if TYPE_CHECKING:
-    from millrace.advisor.existing.stream_choice import ImportedStreamSettings
+    from millrace.advisor.existing.stream_candidates_of_program import ImportedStreamSettings
 
 
 def bootstrap_servers_of(program: ImportedStreamSettings) -> str:

@@ -31,15 +31,16 @@ from millrace.advisor.existing.kafka_sign_in import (
     broker_authentication,
     find_msk_cluster,
 )
-from millrace.advisor.existing.stream_candidates_of_program import DataCatalog
-from millrace.advisor.existing.stream_choice import (
+from millrace.advisor.existing.stream_candidates_of_program import (
     NO_ANSWERS,
+    DataCatalog,
     ImportedStreamSettings,
     StreamAnswers,
-    read_stream_settings_of_program,
 )
+from millrace.advisor.existing.stream_choice import read_stream_settings_of_program
 from millrace.advisor.logs.event_logs import aws_errors_as_wrong_option
 from millrace.advisor.programs.library_functions import LaunchArguments
+from millrace.advisor.programs.possible_values import Unknown, Values
 from millrace.advisor.programs.program_streams import LONGEST
 from millrace.config.checks.jobs import FIXED_IN_CORE, is_reserved_spark_key
 from millrace.config.document.problems import wrong_option_error
@@ -152,16 +153,17 @@ def read_running_glue_job(
     role = str(job.get("Role", ""))
     pinned["role"] = role if role.startswith("arn:") else f"arn:aws:iam::{account}:role/{role}"
     spark = parse_spark_conf(job.get("DefaultArguments", {}).get("--conf", ""), first=True)
+    keys, left = spark_keys_and_notes(spark, program.spark)
     return _with_network_and_shards(
         client,
         RunningJob(
             where,
             account,
             region,
-            pinned | _spark_sql_keys_noting_others(spark, notes),
+            pinned | keys,
             program,
             tuple(subnets),
-            notes=tuple(notes),
+            notes=(*notes, *left),
             run=str(run.get("Id", "")),
         ),
     )
@@ -212,6 +214,7 @@ def read_running_emr_job(
     attempts = (job.get("retryPolicy") or {}).get("maxFailedAttemptsPerHour")
     if attempts:
         pinned["retries_per_hour"] = min(10, int(attempts))
+    keys, left = spark_keys_and_notes(settings, program.spark)
     subnets = tuple((app.get("networkConfiguration") or {}).get("subnetIds", ()))
     return _with_network_and_shards(
         client,
@@ -219,10 +222,10 @@ def read_running_emr_job(
             where,
             account,
             region,
-            pinned | _spark_sql_keys_noting_others(settings, more),
+            pinned | keys,
             program,
             subnets,
-            notes=(*notes, *more),
+            notes=(*notes, *more, *left),
             run=run,
         ),
     )
@@ -245,6 +248,11 @@ def _with_network_and_shards(client: Client, running: RunningJob) -> RunningJob:
                     f"it runs in {place}, one zone alone: name two or more subnets in network, or a VPC is made",
                 )
         for stream in running.program.settings_of_all_streams:
+            if stream.payload is None:
+                notes += (
+                    f"no call was seen that decodes the payloads of {stream.name or 'its stream'}: `format` in the land query names "
+                    "another format than that of the schema file, which is JSON for a .ddl",
+                )
             if stream.kind == "kinesis" and stream.name:
                 argument = {"StreamARN" if stream.name.startswith("arn:") else "StreamName": stream.name}
                 with suppress(ClientError):  # a stream of another account; the shards stay open
@@ -320,18 +328,31 @@ def _emr_worker_keys_and_notes(settings: Mapping[str, str]) -> tuple[dict[str, A
     return {"vcpu": cores, "memory": f"{memory}GiB", "disk": f"{min(disk, EMR_DISK_GIB[1])}GiB"}, notes
 
 
-def _spark_sql_keys_noting_others(settings: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
-    """Return the job's own settings of Spark SQL, and note the others that Millrace does not derive from the plan."""
-    left_over = {
-        key: value
-        for key, value in settings.items()
-        if key.startswith("spark.sql.") and not is_reserved_spark_key(key)
+def spark_keys_and_notes(
+    settings: Mapping[str, str], program: Mapping[str, Values]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the job's own settings of Spark SQL, and a note on the others that Millrace does not derive from the plan.
+
+    Parameters
+    ----------
+    settings
+        Those of the job.
+    program
+        Those that its program sets, which replace them; each of them is kept or in the note.
+    """
+    given: dict[str, Any] = dict(settings)
+    for key, values in program.items():
+        value = values[0].value if len(values) == 1 and not isinstance(values[0].value, Unknown) else None
+        given[key] = str(value).lower() if isinstance(value, bool) else value
+    kept = {
+        key: str(value)
+        for key, value in given.items()
+        if key.startswith("spark.sql.") and not is_reserved_spark_key(key) and value is not None
     }
     left = sorted(
-        key
-        for key in settings.keys() - left_over.keys()
-        if key in FIXED_IN_CORE or not is_reserved_spark_key(key)
+        f"{key} (line {program[key][0].line})" if key in program else key
+        for key in given.keys() - kept.keys()
+        if key in program or key in FIXED_IN_CORE or not is_reserved_spark_key(key)
     )
-    if left:
-        notes.append(f"Spark settings left out: {', '.join(left)}")
-    return {"spark": left_over} if left_over else {}
+    notes = [f"Spark settings left out: {', '.join(left)}"] if left else []
+    return {"spark": kept} if kept else {}, notes

@@ -14,7 +14,7 @@ from millrace.advisor.existing.stream_candidates_of_program import (
     describe_values_with_lines,
 )
 from millrace.advisor.programs.possible_values import Values
-from millrace.advisor.programs.stream_options import CATALOG, FORMAT, GLUE
+from millrace.advisor.programs.program_stream_model import CATALOG, FORMAT, GLUE
 from millrace.config.kafka.reading_options import KafkaReading
 
 INSTEAD = "it is taken from the event log, or the plan computes it"
@@ -44,7 +44,17 @@ _WITHOUT_EFFECT = re.compile(
         (
             *(re.escape(each.lower()) for names in NAMES.values() for each in names),
             *(each.lower().replace(".", r"\.") for each in (*_KEYS, *_NUMBERS)),
-            *(FORMAT, CATALOG, GLUE, "database", "table_name", "typeofdata", "connectionname", "secret"),
+            *(
+                FORMAT,
+                CATALOG,
+                GLUE,
+                "database",
+                "table_name",
+                "typeofdata",
+                "connectionname",
+                "secret",
+                "classification",
+            ),
             r"(kafka\.)?bootstrap\.servers|(kafka\.)?(security|sasl|ssl)\..*",
             r"(kinesis\.)?(starting|ending|initial)\w*",  # the cut-over tells where the new job starts
             r"(kinesis\.)?(aws)?region|(kinesis\.)?endpointurl|kinesis\.consumer(type|name)|fanoutconsumerarn",
@@ -55,7 +65,7 @@ _WITHOUT_EFFECT = re.compile(
 )
 """Options that become a key, that the import reads elsewhere, or that every job of Millrace sets itself."""
 
-_ALWAYS_SO = {"classification": "json", "kafka.isolation.level": "read_committed"}
+_ALWAYS_SO = {"kafka.isolation.level": "read_committed"}
 
 
 def reading_keys_and_notes(

@@ -1,18 +1,18 @@
-"""Streams that a program may read: each with its names, and with what the Data Catalog tells of its table or connection."""
+"""Streams that a program may read: each with its names, what the Data Catalog tells of its table or connection, and its settings."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from millrace.advisor.existing.import_transform_stubs import ProgramQuery
 from millrace.advisor.programs.possible_values import Alternative, Unknown, Values, known_value
-from millrace.advisor.programs.program_streams import ProgramSource
-from millrace.advisor.programs.stream_options import CATALOG, FORMAT
+from millrace.advisor.programs.program_stream_model import CATALOG, FORMAT, ProgramSource
 from millrace.config.document.plain_text_secrets import censor
 
 Kind = Literal["kinesis", "kafka"]
@@ -30,6 +30,81 @@ _CONNECTION = (
     ("KAFKA_SASL_SCRAM_SECRETS_ARN", "secret"),
 )
 """Options that a connection of Glue stands for (Glue API reference, ``ConnectionPropertyKey``)."""
+
+
+class StreamAnswers(NamedTuple):
+    """Answers of the command line to what a program does not tell: a stream or a topic, and the brokers."""
+
+    stream: str | None = None
+    topic: str | None = None
+    brokers: str | None = None
+
+
+NO_ANSWERS = StreamAnswers()
+
+
+@dataclass(frozen=True)
+class ImportedStreamSettings:
+    """Settings of the stream that is imported.
+
+    Attributes
+    ----------
+    kind
+        Kind of its source; ``None`` where nothing was recognised.
+    name
+        A stream's name or ARN, a topic, or a pattern of topics; ``None`` where it is open.
+    options
+        Options by their names in the program, in small letters, where they have one value.
+    trigger
+        Seconds, or ``None``.
+    notes
+        What differs from the program, or is not taken over, with its lines.
+    open
+        Questions by what they ask for: ``name``, ``brokers``, ``options``.
+    pattern
+        Whether the name is a pattern.
+    partitions
+        Partitions that the program assigns to itself; empty for all.
+    reading
+        Keys of a land query's ``kafka`` for its other options.
+    written
+        Queries with a function for each batch, or all of several.
+    why_not
+        Why nothing was recognised.
+    ends
+        Whether its runs end when they have read what was there.
+    payload
+        Value of ``format`` for its payloads; None where nothing tells it.
+    spark
+        Spark settings that the program sets, each with all its values.
+    also
+        The other streams that the program reads, without ``written`` and ``also``.
+    """
+
+    kind: Kind | None
+    name: str | None
+    options: Mapping[str, str]
+    trigger: float | None
+    notes: tuple[str, ...] = ()
+    open: Mapping[str, str] = field(default_factory=dict)
+    pattern: bool = False
+    partitions: tuple[int, ...] = ()
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    written: tuple[ProgramQuery, ...] = ()
+    why_not: str = ""
+    ends: bool = False
+    payload: str | Mapping[str, str] | None = None
+    spark: Mapping[str, Values] = field(default_factory=dict)
+    also: tuple[ImportedStreamSettings, ...] = ()
+
+    @property
+    def settings_of_all_streams(self) -> tuple[ImportedStreamSettings, ...]:
+        """Its streams, the first of them this one."""
+        return (self, *self.also)
+
+    def first_option(self, *names: str) -> str | None:
+        """Return the first of several options that has a value."""
+        return next((self.options[each.lower()] for each in names if each.lower() in self.options), None)
 
 
 class LookUpRefusedError(Exception):

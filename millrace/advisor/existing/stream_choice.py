@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from millrace.advisor.existing.import_transform_stubs import (
     ProgramQuery,
     keeps_rows,
     notes_on_queries,
     queries_to_derive,
+    sink_formats,
 )
 from millrace.advisor.existing.kafka_sign_in import names_sign_in, security_options_of_port
-from millrace.advisor.existing.query_triggers import shortest_trigger
+from millrace.advisor.existing.query_triggers_and_payload_formats import payload_format, shortest_trigger
 from millrace.advisor.existing.reader_options import reading_keys_and_notes
 from millrace.advisor.existing.stream_candidates_of_program import (
     BROKERS,
     NAMES,
     SERVERS,
     DataCatalog,
+    ImportedStreamSettings,
     Kind,
+    StreamAnswers,
     StreamCandidate,
     StreamName,
     candidate_from_source,
@@ -36,86 +39,14 @@ from millrace.advisor.programs.possible_values import (
     Values,
     joined_alternatives,
     known_value,
+    union_of_alternatives,
 )
-from millrace.advisor.programs.program_streams import (
-    ProgramSource,
-    ProgramStreams,
-    read_program_streams,
-)
-from millrace.advisor.programs.stream_options import FORMAT, GLUE
+from millrace.advisor.programs.program_stream_model import FORMAT, GLUE, ProgramSource, ProgramStreams
+from millrace.advisor.programs.program_streams import read_program_streams
 from millrace.config.document.plain_text_secrets import censor
 from millrace.config.document.problems import wrong_option_error
 
 _ASKED: Mapping[Kind, str] = {"kafka": "--topic", "kinesis": "--stream"}
-
-
-class StreamAnswers(NamedTuple):
-    """Answers of the command line to what a program does not tell: a stream or a topic, and the brokers."""
-
-    stream: str | None = None
-    topic: str | None = None
-    brokers: str | None = None
-
-
-NO_ANSWERS = StreamAnswers()
-
-
-@dataclass(frozen=True)
-class ImportedStreamSettings:
-    """Settings of the stream that is imported.
-
-    Attributes
-    ----------
-    kind
-        Kind of its source; ``None`` where nothing was recognised.
-    name
-        A stream's name or ARN, a topic, or a pattern of topics; ``None`` where it is open.
-    options
-        Options by their names in the program, in small letters, where they have one value.
-    trigger
-        Seconds, or ``None``.
-    notes
-        What differs from the program, or is not taken over, with its lines.
-    open
-        Questions by what they ask for: ``name``, ``brokers``, ``options``.
-    pattern
-        Whether the name is a pattern.
-    partitions
-        Partitions that the program assigns to itself; empty for all.
-    reading
-        Keys of a land query's ``kafka`` for its other options.
-    written
-        Queries with a function for each batch, or all of several.
-    why_not
-        Why nothing was recognised.
-    ends
-        Whether its runs end when they have read what was there.
-    also
-        The other streams that the program reads, without ``written`` and ``also``.
-    """
-
-    kind: Kind | None
-    name: str | None
-    options: Mapping[str, str]
-    trigger: float | None
-    notes: tuple[str, ...] = ()
-    open: Mapping[str, str] = field(default_factory=dict)
-    pattern: bool = False
-    partitions: tuple[int, ...] = ()
-    reading: Mapping[str, Any] = field(default_factory=dict)
-    written: tuple[ProgramQuery, ...] = ()
-    why_not: str = ""
-    ends: bool = False
-    also: tuple[ImportedStreamSettings, ...] = ()
-
-    @property
-    def settings_of_all_streams(self) -> tuple[ImportedStreamSettings, ...]:
-        """Its streams, the first of them this one."""
-        return (self, *self.also)
-
-    def first_option(self, *names: str) -> str | None:
-        """Return the first of several options that has a value."""
-        return next((self.options[each.lower()] for each in names if each.lower() in self.options), None)
 
 
 def read_stream_settings_of_program(
@@ -149,18 +80,27 @@ class _StreamChoice:
     def __init__(
         self, program: ProgramStreams, answers: StreamAnswers, catalog: DataCatalog, text: str
     ) -> None:
-        self.program = program
+        written = {each for query in program.queries for each in query.sources}
+        unseen = tuple(each for each in program.handed_on if not written.issuperset(each.sources))
+        self.program = replace(program, queries=(*program.queries, *unseen))
         self.text = text
         self.answers = answers
-        self.notes: list[str] = []
+        self.notes = [
+            f"line {each.line}: {sink_formats(each)[0]} is given the rows of line {each.sources[0].line}, and what it does with them is not read"
+            for each in program.handed_on
+            if each not in unseen and each.sources
+        ]
         self.open: dict[str, str] = {}
-        written = {each for query in program.queries for each in query.sources}
+        written |= {each for query in unseen for each in query.sources}
         all_of_them = [candidate_from_source(each, catalog) for each in program.sources]
         self.others = [each for each in all_of_them if each.kind is None and not each.refused]
-        self.candidates = [
-            each
-            for each in all_of_them
-            if (each.kind is not None or each.refused) and (each.source in written or not written)
+        streams = [each for each in all_of_them if each.kind is not None or each.refused]
+        self.candidates = [each for each in streams if each.source in written or not written]
+        self.notes += [
+            f"line {each.source.line} reads {' or '.join(one.name or one.origin for one in each.names)}, which nothing in this program "
+            "writes: it is not in this file"
+            for each in streams
+            if each not in self.candidates
         ]
 
     def choose(self) -> ImportedStreamSettings:
@@ -203,7 +143,7 @@ class _StreamChoice:
         written = self._derivable_queries([[each.source for each in by] for _, by in streams])
         first, *also = [self._settings_of_stream(kind, name, by) for name, by in streams]
         notes = tuple(dict.fromkeys(self.notes))
-        return replace(first, notes=notes, written=written, also=tuple(also))
+        return replace(first, notes=notes, written=written, also=tuple(also), spark=self.program.settings)
 
     def _settings_of_stream(
         self, kind: Kind | None, name: StreamName, chosen: Sequence[StreamCandidate]
@@ -241,6 +181,11 @@ class _StreamChoice:
             partitions=tuple(sorted(set(assigned))),
             reading=reading,
             ends=trigger.ends,
+            payload=payload_format(
+                (call for query in queries for source, call in query.payloads if source in sources),
+                union_of_alternatives(*(each.options.get("classification", ()) for each in chosen)),
+                self.text,
+            ),
         )
         self.open = {}
         return settings

@@ -79,6 +79,10 @@ class Stage:
     adaptive: bool = False
 
 
+WITHOUT_START = -1
+"""Number of the job that has the stages of all jobs whose start is not in the log."""
+
+
 @dataclass(frozen=True)
 class SparkJob:
     """One action of an application.
@@ -332,6 +336,11 @@ class History:
     cut_off: bool = False
     lost: bool = False
     ended_at: str | None = None
+
+    @property
+    def tasks_without_job(self) -> int:
+        """Tasks of jobs whose start is not in the log: no batch has them."""
+        return sum(len(stage.tasks) for job in self.jobs if job.id == WITHOUT_START for stage in job.stages)
 
     @property
     def title(self) -> str:

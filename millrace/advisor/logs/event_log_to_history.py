@@ -13,6 +13,7 @@ import numpy as np
 from millrace.advisor.logs import event_parser
 from millrace.advisor.logs.application_history_model import (
     NO_TASKS,
+    WITHOUT_START,
     Executor,
     History,
     Query,
@@ -218,9 +219,10 @@ class _HistoryReader:
             self._partitions.setdefault(stage, partitions)
 
     def _job_end(self, event: Mapping[str, Any]) -> None:
-        job = self._jobs[event["Job ID"]]
+        job = self._jobs.get(event_parser.to_count(event["Job ID"]))
         self._event_seconds_noting_span(event["Completion Time"])
-        job.running = False
+        if job is not None:
+            job.running = False
 
     def _pending_stage(self, key: tuple[int, int]) -> PendingStage:
         """Return the stage attempt, counted for the job that runs it: other jobs that share it skip it."""
@@ -305,11 +307,12 @@ class _HistoryReader:
     def build_history(self, *, cut_off: bool, lost: bool, too_long: int, ended_at: str | None) -> History:
         """Join jobs to batches and batches to queries; tasks are already joined to stages."""
         for key, stage in (self._ended | self._stages).items():
-            if stage.job is not None:  # else its job's start was compacted away
-                tasks = TaskAttempts(task_array(stage.rows)) if stage.rows else NO_TASKS
-                stage.rows = bytearray()
-                made = Stage(*key, stage.partitions, tasks, stage.failures, stage.scans, stage.adaptive)
-                self._jobs[stage.job].stages.append(made)
+            tasks = TaskAttempts(task_array(stage.rows)) if stage.rows else NO_TASKS
+            stage.rows = bytearray()
+            made = Stage(*key, stage.partitions, tasks, stage.failures, stage.scans, stage.adaptive)
+            if stage.job is None:  # its job's start was lost, or compacted away
+                self._jobs.setdefault(WITHOUT_START, PendingJob(WITHOUT_START, 0.0, {}, ""))
+            self._jobs[WITHOUT_START if stage.job is None else stage.job].stages.append(made)
         others: list[SparkJob] = []
         of_batch: dict[tuple[str, int], list[SparkJob]] = defaultdict(list)
         for job in self._jobs.values():

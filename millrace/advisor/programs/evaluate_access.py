@@ -22,7 +22,6 @@ from millrace.advisor.programs.possible_values import (
     ProgramClass,
     ProgramFunction,
     ProgramInstance,
-    StreamingFrame,
     Unknown,
     Values,
     contents_of,
@@ -31,6 +30,7 @@ from millrace.advisor.programs.possible_values import (
     unknown_value,
 )
 from millrace.advisor.programs.program_state import ProgramState
+from millrace.advisor.programs.program_stream_model import StreamingFrame
 from millrace.advisor.programs.python_values import (
     NoPythonValueError,
     compute_for_each_choice,
@@ -209,7 +209,8 @@ def _part_of_frame(frame: StreamingFrame, key: Values, line: int) -> Values:
     if kinds <= {str, int} and not frame.shaped:
         return unknown_value("a column", line)
     plain = kinds <= {str, int, ListValue} and not library_functions.may_reshape("", [key])
-    return known_value(frame if plain else replace(frame, shaped=True), line)
+    payload = library_functions.payload_call_in([key], line)
+    return known_value(frame.after_call(line, payload, shaped=not plain), line)
 
 
 def _item_or_slice(of: ListValue, key: Any, line: int) -> Values:

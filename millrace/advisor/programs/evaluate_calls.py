@@ -179,8 +179,9 @@ class CallEvaluator(LibraryCallEvaluator):
         if callee == LibraryName("functools.partial") and arguments:
             return _partial_function(arguments, named, line)
         self._call_passed_functions(arguments, named, line)
-        handed_on = self._stream_passed_through([*arguments, *named.values.values()])
         origin = callee.path if isinstance(callee, LibraryName) else getattr(callee, "origin", "")
+        shown = f"{origin}()" if isinstance(callee, LibraryName) else _MISSING_METHOD.sub(r"\1()", origin)
+        handed_on = self._stream_passed_through([*arguments, *named.values.values()], shown, line)
         if self.is_foreign(origin) or re.match(_CHANGING, origin):
             self.forget_contents([*arguments, *named.values.values()], f"{origin}(), which may change it")
         if isinstance(callee, LibraryName):
@@ -189,8 +190,10 @@ class CallEvaluator(LibraryCallEvaluator):
             return handed_on
         if not isinstance(callee, Unknown):
             return unknown_value("a call", line)
-        reshapes = callee.reshapes or may_reshape("", [*arguments, *named.values.values()])
-        return known_value(replace(callee, reshapes=reshapes), line)
+        given = [*arguments, *named.values.values()]
+        reshapes = callee.reshapes or may_reshape("", given)
+        payload = callee.payload or library_functions.payload_call_in(given, line)
+        return known_value(replace(callee, reshapes=reshapes, payload=payload), line)
 
     def _call_program_function(
         self, callee: ProgramFunction, arguments: Sequence[Values], named: DictValue, line: int
@@ -291,6 +294,7 @@ class CallEvaluator(LibraryCallEvaluator):
         return known_value(made, line)
 
 
+_MISSING_METHOD = re.compile(r"^the attribute (\w+), .*")
 _LOGGING = frozenset({"critical", "debug", "error", "exception", "info", "log", "print", "warn", "warning"})
 _CHANGING = r"((dict|list|set)\.|random\.shuffle|heapq\.|bisect\.insort|operator\.(set|del|i)|exec$|eval$)"
 """Functions of Python that change what they are given."""

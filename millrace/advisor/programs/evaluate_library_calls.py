@@ -32,21 +32,25 @@ from millrace.advisor.programs.possible_values import (
     ProgramFunction,
     ProgramInstance,
     ReaderOrWriter,
-    StreamingFrame,
     Unknown,
     Values,
     as_dictionary,
     contents_of,
-    joined_frame,
     known_value,
     loop_values,
     union_of_alternatives,
     unknown_value,
     values_inside,
 )
+from millrace.advisor.programs.program_stream_model import (
+    FORMAT,
+    StreamingFrame,
+    joined_frame,
+)
 from millrace.advisor.programs.python_values import (
     NoPythonValueError,
     compute_for_each_choice,
+    condition_value,
     single_or_raise,
     to_python_value,
 )
@@ -62,6 +66,7 @@ class LibraryCallEvaluator(ExpressionEvaluator):
         super().__init__(launch)
         self.foreign = set[str]()
         self._parsers: dict[str, list[tuple[list[Any], Mapping[str, Values]]]] = {}
+        self._exact_parsers = set[str]()
 
     def call_each(self, callee: Values, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
         """Return the results of a call of one of several functions."""
@@ -82,7 +87,8 @@ class LibraryCallEvaluator(ExpressionEvaluator):
                 held = each.value.contents
                 if isinstance(held[0].value, ReaderOrWriter):
                     lost: Values = tuple(
-                        Alternative(one.value.with_options(DictValue({}, origin)), one.line) for one in held
+                        Alternative(self._reader_or_writer_handed_on(one.value, origin), one.line)
+                        for one in held
                     )
                 else:
                     lost = unknown_value(origin, each.line)
@@ -99,6 +105,9 @@ class LibraryCallEvaluator(ExpressionEvaluator):
             names = [each[0].value if len(each) == 1 else None for each in arguments]
             self._parsers[path].append((names, named.values))
             return known_value(None, line)
+        if name == "set_defaults":
+            self._parsers[path].append(([], named.values))
+            return known_value(None, line)
         if name in ("parse_args", "parse_known_args"):
             given = arguments[0] if arguments else named.values.get("args", known_value(None, line))
             try:
@@ -106,7 +115,10 @@ class LibraryCallEvaluator(ExpressionEvaluator):
                 if words is None:
                     words = to_python_value(single_or_raise(self.words))[1:]
                 parsed = MutableObject.holding(
-                    library_functions.parse_arguments(self._parsers[path], words), line=line
+                    library_functions.parse_arguments(
+                        self._parsers[path], words, allow_abbrev=path not in self._exact_parsers
+                    ),
+                    line=line,
                 )
             except (ValueError, TypeError, ArgumentError, NoPythonValueError) as error:
                 parsed = unknown_value(f"{name}() ({error})", line)
@@ -130,7 +142,15 @@ class LibraryCallEvaluator(ExpressionEvaluator):
                 )
             case "argparse.ArgumentParser":
                 name = f"argparse.ArgumentParser#{len(self._parsers)}"
-                self._parsers[name] = []
+                above = loop_values(named.values.get("parents", ()), line) or ()
+                self._parsers[name] = [
+                    each
+                    for values in above
+                    for one in values
+                    for each in self._parsers.get(getattr(one.value, "path", ""), ())
+                ]
+                if condition_value(named.values.get("allow_abbrev", ())) is False:
+                    self._exact_parsers.add(name)
                 return known_value(LibraryName(name), line)
             case "vars" if arguments:
                 own = any(isinstance(each.value, ProgramInstance) for each in arguments[0])
@@ -171,6 +191,11 @@ class LibraryCallEvaluator(ExpressionEvaluator):
                 return known_value(None, line)
             case "print":
                 return known_value(None, line)
+            case "dotenv.load_dotenv":
+                variables = as_dictionary(self.environment[0].value.contents)
+                lost = replace(variables, more=f"{path}()")
+                self.state.store(self.environment[0].value, CONTENTS, known_value(lost, line))
+                return unknown_value(f"{path}()", line)
         if last == "getResolvedOptions":
             asked = arguments[1] if len(arguments) > 1 else named.values.get("options", ())
             names = [str(each.value) for value in loop_values(asked, line) or () for each in value]
@@ -194,7 +219,8 @@ class LibraryCallEvaluator(ExpressionEvaluator):
         if path in FUNCTIONS and not named.more and (not named.values or path == "json.dumps"):
             return compute_for_each_choice(FUNCTIONS[path], arguments, line, f"{path}()")
         reshapes = may_reshape(last, [*arguments, *named.values.values()])
-        return known_value(Unknown(f"{path}()", reshapes), line)
+        payload = library_functions.payload_call(last, arguments, named.values, line)
+        return known_value(Unknown(f"{path}()", reshapes, payload=payload), line)
 
     def _call_passed_functions(self, batch_arguments: Sequence[Values], named: DictValue, line: int) -> None:
         """Call the functions that a library is given, as a thread or a pool may call them."""
@@ -208,19 +234,29 @@ class LibraryCallEvaluator(ExpressionEvaluator):
                     call = partial(self.call, each.value, arguments, DictValue(), line)
                     self.evaluate_alternatives([call, lambda: ()])
 
-    def _stream_passed_through(self, arguments: Iterable[Values]) -> Values | None:
+    def _stream_passed_through(self, arguments: Iterable[Values], origin: str, line: int) -> Values | None:
         """Return the stream that an unknown function is called with: it gives it back, changed in a way that is not seen."""
         several = [each for value in arguments for each in value]
         inside = [
-            one
-            for each in contents_of(tuple(several))
-            if isinstance(each.value, ListValue)
-            for item in each.value.values
-            for one in item
+            one for each in contents_of(tuple(several)) for item in values_inside(each.value) for one in item
         ]
         frames = [each.value for each in (*several, *inside) if isinstance(each.value, StreamingFrame)]
         if frames:
-            return known_value(replace(joined_frame(frames), shaped=True), 0)
+            frame = joined_frame(frames).after_call(line, shaped=True)
+            return known_value(self.hand_on(frame, origin, line), 0)
         streams = [each for each in several if isinstance(contents_of((each,))[0].value, ReaderOrWriter)]
-        self.forget_contents([streams], "a function that is not in this program")
+        self.forget_contents([streams], origin)
         return tuple(streams[:1]) or None
+
+    def _reader_or_writer_handed_on(self, of: ReaderOrWriter, origin: str) -> ReaderOrWriter:
+        """Return a reader or writer after a function that may have set any of its options, and may have started it."""
+        lost = of.with_options(DictValue({}, origin))
+        if of.frame is None or any(line == of.line for line, _ in of.frame.handed_on):
+            return lost
+        values = {FORMAT: unknown_value(origin, of.line), **lost.options.values}
+        frame = self.hand_on(of.frame, origin, of.line)
+        return replace(lost, options=replace(lost.options, values=values), frame=frame)
+
+    def hand_on(self, frame: StreamingFrame, origin: str, line: int) -> StreamingFrame:
+        """Return what comes back from a function which is not read and is given a stream."""
+        return frame

@@ -9,7 +9,7 @@ import json
 import os.path
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
@@ -18,11 +18,13 @@ from millrace.advisor.programs.possible_values import (
     MOST_ITEMS,
     DictValue,
     LibraryName,
+    PayloadCall,
     Unknown,
     Values,
     as_dictionary,
     contents_of,
     known_value,
+    union_of_alternatives,
     unknown_value,
     values_inside,
 )
@@ -231,16 +233,54 @@ def may_reshape(
     is_foreign
         Whether something of this origin may be any column.
     """
-    pending = [*arguments]
-    for values in itertools.islice(pending, MOST_ITEMS):
-        pending += (inner for value, _ in contents_of(values) for inner in values_inside(value))
     return bool(_RESHAPING_NAME.fullmatch(function)) or any(
         value.reshapes or function in ("expr", "selectExpr") or is_foreign(value.origin)
         if isinstance(value, Unknown)
         else isinstance(value, str) and _RESHAPING_TEXT.search(value)
-        for values in pending[:MOST_ITEMS]
-        for value, _ in contents_of(values)
+        for value in _values_at_any_depth(arguments)
     )
+
+
+def _values_at_any_depth(arguments: Iterable[Values]) -> Iterator[Any]:
+    pending = [*arguments]
+    for values in itertools.islice(pending, MOST_ITEMS):
+        pending += (inner for value, _ in contents_of(values) for inner in values_inside(value))
+    return (value for values in pending[:MOST_ITEMS] for value, _ in contents_of(values))
+
+
+DECODERS = re.compile(r"\b(?:from_(avro|csv|json|protobuf|xml)|get_(json)_object|(json)_tuple)\b")
+"""Functions of Spark that decode payloads."""
+
+_DECODING_TEXT = re.compile(rf"{DECODERS.pattern}\s*\(", re.IGNORECASE)
+
+
+def payload_call_in(arguments: Iterable[Values], line: int) -> PayloadCall | None:
+    """Return the call that decodes payloads among columns and the texts of columns; None if there is none."""
+    for value in _values_at_any_depth(arguments):
+        if isinstance(value, Unknown) and value.payload is not None:
+            return value.payload
+        if isinstance(value, str) and (call := _DECODING_TEXT.search(value)):
+            return PayloadCall(call[call.lastindex or 0].lower(), line)
+    return None
+
+
+def payload_call(
+    function: str, arguments: Sequence[Values], named: Mapping[str, Values], line: int
+) -> PayloadCall | None:
+    """Return the call that decodes payloads: a function of this name, or one among its arguments."""
+    call = DECODERS.fullmatch(function)
+    if call is None:
+        return payload_call_in([*arguments, *named.values()], line)
+    kind = call[call.lastindex or 0]
+    settings: list[tuple[str, str | None]] = []
+    if kind == "protobuf":
+        message = named.get("messageName", arguments[1] if len(arguments) > 1 else ())
+        texts = [each.value for each in message if isinstance(each.value, str)]
+        settings.append(("message", texts[0] if len(texts) == len(message) == 1 else None))
+    options = as_dictionary(named.get("options", arguments[2] if len(arguments) > 2 else ())).values
+    for name in ("sep", "delimiter") if kind == "csv" else ():
+        settings += (("delimiter", str(each.value)) for each in options.get(name, ()))
+    return PayloadCall(kind, line, tuple(settings))
 
 
 def glue_resolved_options(launch: LaunchArguments, asked: Iterable[str]) -> DictValue:
@@ -260,44 +300,52 @@ class _RaisingArgumentParser(argparse.ArgumentParser):
         raise ValueError(message)
 
 
-_ACTIONS = ("store", "store_true", "store_false", "append")
+_ACTIONS = ("store", "store_true", "store_false", "append", "extend", "count")
 _TYPES = {"int": int, "float": float}
 
 
 def parse_arguments(
-    declared: Sequence[tuple[list[Any], Mapping[str, Values]]], words: Sequence[str]
+    declared: Sequence[tuple[list[Any], Mapping[str, Values]]],
+    words: Sequence[str],
+    *,
+    allow_abbrev: bool = True,
 ) -> DictValue:
     """Return the arguments of a run as ``argparse`` gives them.
 
     Parameters
     ----------
     declared
-        Arguments of each ``add_argument``: names, and keywords.
+        Arguments of each ``add_argument``: names, and keywords; without names those of ``set_defaults``.
     words
         Arguments of the run.
+    allow_abbrev
+        Whether the start of a name is enough.
     """
-    parser = _RaisingArgumentParser(add_help=False, allow_abbrev=False)
+    parser = _RaisingArgumentParser(add_help=False, allow_abbrev=allow_abbrev)
     defaults: dict[str, Values] = {}
     for names, keywords in declared:
         keyword_values = {key: value[0].value for key, value in keywords.items() if len(value) == 1}
         action = keyword_values.get("action", "store")
+        if not names:
+            defaults |= keywords
         if not names or not all(isinstance(each, str) for each in names) or action not in _ACTIONS:
             continue
-        more: dict[str, Any] = {"action": action} | {
+        more: dict[str, Any] = {"action": action, "default": argparse.SUPPRESS} | {
             key: keyword_values[key]
             for key in ("dest", "nargs")
             if isinstance(keyword_values.get(key), str | int)
         }
-        if not action.startswith("store_"):  # argparse has the value of a flag that is not given
+        flag = action.startswith("store_")
+        if not flag and action != "count":
             kind = keyword_values.get("type")
             more["type"] = _TYPES.get(kind.path if isinstance(kind, LibraryName) else "", str)
-            more["default"] = argparse.SUPPRESS
             if not names[0].startswith("-"):
                 more.setdefault("nargs", "?")
         name = str(keyword_values.get("dest") or max(names, key=len).lstrip("-"))
+        missing = known_value(action == "store_false", 0) if flag else missing_argument_value(name)
         has_default = "default" in keywords and keyword_values.get("default", ...) is not None
-        added = parser.add_argument(*names, **more)
-        defaults[added.dest] = keywords["default"] if has_default else missing_argument_value(name)
+        dest = parser.add_argument(*names, **more).dest
+        defaults[dest] = keywords["default"] if has_default else defaults.get(dest, missing)
     namespace, _ = parser.parse_known_args(list(words))
     given = {name: known_value(to_program_value(value, 0), 0) for name, value in vars(namespace).items()}
     return DictValue(defaults | given)
@@ -310,4 +358,7 @@ def environment_variable(environment: Values, name: Values, default: Values | No
     except NoPythonValueError:
         return unknown_value("an environment variable", line)
     missing = default or known_value(Unknown(f"the environment variable {wanted}", unset=True), line)
-    return as_dictionary(environment).value_of_key(wanted, missing)
+    variables = as_dictionary(environment)
+    values = variables.value_of_key(wanted, missing)
+    may_be_missing = variables.more and wanted not in variables.values
+    return union_of_alternatives(default or (), values) if may_be_missing else values

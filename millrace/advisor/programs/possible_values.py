@@ -9,7 +9,10 @@ import ast
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from millrace.advisor.programs.program_stream_model import StreamingFrame
 
 MOST_VALUES = 16
 """Values of one expression that are kept; with more it is unknown."""
@@ -32,6 +35,14 @@ Values = tuple[Alternative, ...]
 """All values that an expression may have."""
 
 
+class PayloadCall(NamedTuple):
+    """A call of Spark that decodes payloads, such as ``from_avro``: its format, its line, and the keys of the format that it tells."""
+
+    kind: str
+    line: int
+    settings: tuple[tuple[str, str | None], ...] = ()
+
+
 @dataclass(frozen=True)
 class Unknown:
     """A value that the text does not tell, with its origin in words: ``args.topic``."""
@@ -41,6 +52,8 @@ class Unknown:
     """Whether it is a column that makes several rows of one, or one of several."""
     unset: bool = False
     """Whether a run has None in its place, as the job's settings do not name it: ``or`` gives the program's default."""
+    payload: PayloadCall | None = None
+    """The call that decodes payloads and of which it is a result."""
 
 
 ABSENT: Values = (Alternative(Unknown("a key that a branch sets"), 0),)
@@ -107,40 +120,6 @@ class LibraryName:
     """Something that the program imports or Python has: ``os.environ``."""
 
     path: str
-
-
-@dataclass(frozen=True)
-class StreamingFrame:
-    """A streaming DataFrame.
-
-    Attributes
-    ----------
-    sources
-        Numbers of the sources that it comes from.
-    doubtful
-        Whether it comes from some of them only, and the text does not tell from which.
-    shaped
-        Whether its rows are others than the records.
-    """
-
-    sources: frozenset[int] = frozenset()
-    doubtful: bool = False
-    shaped: bool = False
-
-
-def joined_frame(frames: Sequence[StreamingFrame]) -> StreamingFrame:
-    """Return the frame that is made of several."""
-    return StreamingFrame(
-        frozenset[int]().union(*(each.sources for each in frames)),
-        any(each.doubtful for each in frames),
-        any(each.shaped for each in frames),
-    )
-
-
-def alternative_frame(frames: Sequence[StreamingFrame]) -> StreamingFrame:
-    """Return the frame that is one of several."""
-    alternatives = joined_frame(frames)
-    return replace(alternatives, doubtful=alternatives.doubtful or len({each.sources for each in frames}) > 1)
 
 
 @dataclass(frozen=True)

@@ -3,52 +3,66 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from millrace.advisor.programs.evaluate_access import (
+    dotted_name,
     find_member,
 )
 from millrace.advisor.programs.evaluate_expressions import (
     StepLimitError,
 )
 from millrace.advisor.programs.interpreter import Interpreter
-from millrace.advisor.programs.library_functions import ROW_BY_ROW_METHODS, LaunchArguments, may_reshape
+from millrace.advisor.programs.library_functions import (
+    DECODERS,
+    ROW_BY_ROW_METHODS,
+    LaunchArguments,
+    may_reshape,
+    payload_call_in,
+)
 from millrace.advisor.programs.possible_values import (
     DictValue,
     FunctionNode,
     LibraryName,
     MutableObject,
     NameScope,
+    PayloadCall,
     ProgramFunction,
     ProgramInstance,
     ReaderOrWriter,
-    StreamingFrame,
     Values,
-    alternative_frame,
     as_dictionary,
     contents_of,
     first_unknown,
     joined_alternatives,
-    joined_frame,
     known_value,
+    union_of_alternatives,
     unknown_value,
 )
-from millrace.advisor.programs.python_values import as_option_values, structure_of_values
-from millrace.advisor.programs.stream_options import (
+from millrace.advisor.programs.program_stream_model import (
     CATALOG,
     FORMAT,
     GLUE,
     SINK,
     TRIGGER,
+    ProgramSource,
+    ProgramStreams,
+    Query,
+    StreamingFrame,
+    alternative_frame,
+    joined_frame,
     options_of_method,
+    settings_of_method,
     with_lower_case_names,
 )
+from millrace.advisor.programs.python_values import as_option_values, structure_of_values
 
 LONGEST = 1024 * 1024
 """Characters of a program that is read; a longer one was not written by hand."""
@@ -60,71 +74,6 @@ _GLUE = {
     "from_options": ("connection_type", "connection_options", "format", "format_options"),
     "from_catalog": ("database", "table_name", "redshift_tmp_dir", "transformation_ctx"),
 }
-
-
-@dataclass(frozen=True, eq=False)
-class ProgramSource:
-    """A stream that a program reads.
-
-    Attributes
-    ----------
-    line
-        Of the call that reads it.
-    options
-        By their names in small letters, each with all its values.
-    more
-        Where further options come from that the text does not tell; empty if all are known.
-    """
-
-    line: int
-    options: Mapping[str, Values]
-    more: str = ""
-
-
-@dataclass(frozen=True)
-class Query:
-    """A streaming query that a program starts.
-
-    Attributes
-    ----------
-    line
-        Of the call that starts it.
-    sources
-        The sources that it reads.
-    options
-        Of its writer, as for a source.
-    function
-        The function to which it gives each batch; None without one, or where the text does not tell.
-    """
-
-    line: int
-    sources: tuple[ProgramSource, ...]
-    options: Mapping[str, Values]
-    function: FunctionNode | None = None
-    shaped: bool = False
-    """True if its rows are not the records as read: filtered, grouped, joined."""
-
-
-@dataclass(frozen=True)
-class ProgramStreams:
-    """A program's streams.
-
-    Attributes
-    ----------
-    sources
-        All sources, in the order of their lines.
-    queries
-        Queries that it starts.
-    why_not
-        Why the program, or the rest of it, was not read; empty where it was.
-    doubtful
-        Whether a query reads one of several sources, and the text does not tell which.
-    """
-
-    sources: tuple[ProgramSource, ...] = ()
-    queries: tuple[Query, ...] = ()
-    why_not: str = ""
-    doubtful: bool = False
 
 
 def read_program_streams(text: str, launch: LaunchArguments) -> ProgramStreams:
@@ -149,7 +98,7 @@ def read_program_streams(text: str, launch: LaunchArguments) -> ProgramStreams:
         )
     except (ValueError, RecursionError, MemoryError):  # CPython's errors for code that is nested too deep
         return ProgramStreams(why_not="code that is nested too deep")
-    reader = _StreamInterpreter(launch)
+    reader = _StreamInterpreter(launch, tree)
     why_not = ""
     try:
         reader.run_statements(tree.body, reader.module)
@@ -176,8 +125,12 @@ def _language_other_than_python(text: str) -> str:
 class _StreamInterpreter(Interpreter):
     """Evaluation that keeps the streams of the program."""
 
-    def __init__(self, launch: LaunchArguments) -> None:
+    def __init__(self, launch: LaunchArguments, tree: ast.Module) -> None:
         super().__init__(launch)
+        self._functions = {each.name: each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
+        self._handed_on: dict[tuple[int, str], StreamingFrame] = {}
+        self._handed_back = set[tuple[int, str]]()
+        self._settings: dict[str, Values] = {}
         self.sources: dict[Any, ProgramSource] = {}
         self._queries: list[Query] = []
         self._views = NameScope()
@@ -200,20 +153,70 @@ class _StreamInterpreter(Interpreter):
     def program_streams(self, why_not: str) -> ProgramStreams:
         """Return what was found, each source and query once however often its line was evaluated."""
         ordered = sorted(self.sources.values(), key=lambda one: one.line)
-        return ProgramStreams(tuple(ordered), tuple(self._queries), why_not, self._doubtful)
+        handed_on = [
+            self._query(line, frame, dict.fromkeys((FORMAT, TRIGGER), unknown_value(origin, line)))
+            for (line, origin), frame in self._handed_on.items()
+            if (line, origin) not in self._handed_back
+        ]
+        return ProgramStreams(
+            tuple(ordered), tuple(self._queries), why_not, self._doubtful, tuple(handed_on), self._settings
+        )
+
+    def hand_on(self, frame: StreamingFrame, origin: str, line: int) -> StreamingFrame:
+        """Note that a function which is not read is given a stream, and return what comes back."""
+        if hasattr(builtins, re.split(r"\W", origin, maxsplit=1)[0]) or origin == "display()":
+            return frame
+        key = (line, origin)
+        self._handed_back |= frame.handed_on - {key}
+        self._handed_on[key] = joined_frame([self._handed_on.get(key, frame), frame])
+        return replace(frame, handed_on=frozenset([key]))
+
+    def _query(
+        self,
+        line: int,
+        frame: StreamingFrame,
+        options: Mapping[str, Values],
+        function: FunctionNode | None = None,
+    ) -> Query:
+        sources = list(self.sources.values())
+        read = tuple(sources[number] for number in sorted(frame.sources))
+        payloads = frozenset((sources[number], call) for number, call in frame.payloads)
+        return Query(line, read, options, function, frame.shaped, frame.lines, payloads)
 
     def _note_query(self, line: int, frame: StreamingFrame, options: DictValue) -> None:
-        sources = list(self.sources.values())
         given = {key: as_option_values(value) for key, value in options.values.items()}
         sinks = options.values.get(SINK, ())
         if SINK in given:  # another round or attempt makes the same function anew
             given[SINK] = known_value(structure_of_values(sinks, self.module.age), line)
         functions = [one for each in sinks if (one := self._function_of_sink(each.value)) is not None]
-        read = tuple(sources[number] for number in sorted(frame.sources))
-        made = Query(line, read, given, functions[0] if functions else None, frame.shaped)
-        if made not in self._queries:
-            self._queries.append(made)
+        for each in functions:
+            frame = frame.after_call(line, self._payload_call_of_function(each), shaped=False)
+        made = self._query(line, frame, given, functions[0] if functions else None)
+        if made in self._queries:  # another round or branch may have made its rows in another way
+            same = self._queries.pop(self._queries.index(made))
+            made = replace(same, lines=same.lines | made.lines, payloads=same.payloads | made.payloads)
+        self._queries.append(made)
         self._doubtful |= frame.doubtful
+        self._handed_back |= frame.handed_on
+
+    def _payload_call_of_function(self, function: FunctionNode) -> PayloadCall | None:
+        """Return the first call in a function, and in those that it calls by their names, that decodes payloads."""
+        pending, found = list[ast.AST]([function]), list[PayloadCall]()
+        for each in pending:
+            for inner in ast.walk(each):
+                text = inner.value if isinstance(inner, ast.Constant) else None
+                name = dotted_name(inner.func).rpartition(".")[2] if isinstance(inner, ast.Call) else ""
+                called = self._functions.get(name)
+                if called is not None and called not in pending:
+                    pending.append(called)
+                values = (
+                    self.evaluate_expression(inner, self.module)
+                    if isinstance(inner, ast.Call) and DECODERS.fullmatch(name)
+                    else known_value(text, function.lineno)
+                )
+                call = payload_call_in([values], function.lineno)
+                found += [] if call is None else [call]
+        return min(found, key=lambda call: call.line, default=None)
 
     def _function_of_sink(self, value: Any) -> FunctionNode | None:
         """Return the function that a sink is; of an object the one that a call of it runs, of a lambda the one that it calls."""
@@ -264,6 +267,8 @@ class _StreamInterpreter(Interpreter):
         frame = _streaming_frames_as_one(of)
         if frame is not None:
             return self._call_on_frame(frame, name, arguments, named, line)
+        for key, values in settings_of_method(name, arguments, named, line).items():
+            self._settings[key] = union_of_alternatives(self._settings.get(key, ()), values)
         if name in ("sql", "table") and arguments:
             return self._frame_of_views(arguments[0], line)
         return None
@@ -347,7 +352,7 @@ class _StreamInterpreter(Interpreter):
         others = [_streaming_frames_as_one(each) for each in given]
         joined = joined_frame([frame, *(each for each in others if each is not None)])
         plain = name in ROW_BY_ROW_METHODS and not may_reshape(name, given, self.is_foreign)
-        return known_value(joined if plain else replace(joined, shaped=True), line)
+        return known_value(joined.after_call(line, payload_call_in(given, line), shaped=not plain), line)
 
     def _frame_of_views(self, text: Values, line: int) -> Values | None:
         words = {
@@ -364,7 +369,13 @@ class _StreamInterpreter(Interpreter):
         ]
         if not frames and first_unknown(text) is not None:  # a query that is not known may name any view
             frames = [each.value for values in self._views.values.values() for each in values]
-        return known_value(replace(joined_frame(frames), shaped=True), line) if frames else None
+        return (
+            known_value(
+                joined_frame(frames).after_call(line, payload_call_in([text], line), shaped=True), line
+            )
+            if frames
+            else None
+        )
 
     def _frame_of_new_source(self, options: DictValue, line: int) -> Values:
         values = {key: as_option_values(value) for key, value in options.values.items()}

@@ -118,7 +118,9 @@ _LOGICAL = {
 conversion").
 """
 
-_PLAIN = {"bytes": "binary", "fixed": "binary", "enum": "string", "record": "struct", "long": "bigint"}
+_PLAIN = {"bytes": "binary", "fixed": "binary", "enum": "string", "long": "bigint"} | dict.fromkeys(
+    launch.AVRO_RECORDS, "struct"
+)
 
 
 def _avro_field_to_ddl_field(field: Mapping[str, Any]) -> ddl.DdlField:
@@ -154,7 +156,11 @@ def _reason_not_avro(text: str) -> str | None:
         schema = json.loads(text)
     except ValueError as error:
         return f"not JSON: {error}"
-    if not isinstance(schema, dict) or schema.get("type") != "record" or not schema.get("fields"):
+    if (
+        not isinstance(schema, dict)
+        or schema.get("type") not in launch.AVRO_RECORDS
+        or not schema.get("fields")
+    ):
         return "not a record with fields"
     wrong = ", ".join(launch.decimals_avro_ignores(schema))
     return f"at most 38 digits, and a scale no larger than the precision: {wrong}" if wrong else None

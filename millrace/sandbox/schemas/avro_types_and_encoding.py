@@ -29,6 +29,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from millrace.etl.launch.formats import AVRO_RECORDS
+
 _PRIMITIVES: Mapping[str, DataType] = {
     "boolean": BooleanType(),
     "int": IntegerType(),
@@ -100,7 +102,7 @@ class AvroSchema:
                 raise AvroSchemaError("the schema has a field of type null")
             return _PRIMITIVES[kind] if kind in _PRIMITIVES else self._spark_type(self._named[kind])
         name = kind["type"]
-        if name == "record":
+        if name in AVRO_RECORDS:
             return StructType(
                 [
                     StructField(
@@ -157,7 +159,7 @@ class AvroSchema:
         if value is None or isinstance(kind, str):
             return value
         name = kind["type"]
-        if name == "record":
+        if name in AVRO_RECORDS:
             return {
                 f["name"]: self._value_fitting_schema(f["type"], value[f["name"]]) for f in kind["fields"]
             }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from millrace.advisor.existing.stream_candidates_of_program import LookUpRefusedError
-from millrace.advisor.existing.stream_choice import (
+from millrace.advisor.existing.stream_candidates_of_program import (
     NO_ANSWERS,
     ImportedStreamSettings,
+    LookUpRefusedError,
     StreamAnswers,
-    read_stream_settings_of_program,
 )
+from millrace.advisor.existing.stream_choice import read_stream_settings_of_program
 from millrace.advisor.programs.library_functions import LaunchArguments
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream"

@@ -75,6 +75,25 @@ def test_a_log_of_spark_4():
     assert kinds(advise(found)) == []
 
 
+def test_tasks_of_a_job_whose_start_is_missing_are_counted_and_told(tmp_path: Path) -> None:
+    lines = TEXT.splitlines(keepends=True)
+    starts = [n for n, line in enumerate(lines) if b'"SparkListenerJobStart"' in line]
+    for dropped in starts[:1], starts[3:6], starts:
+        left = [line for n, line in enumerate(lines) if n not in dropped]
+        (tmp_path / "local-1").write_bytes(b"".join(left))
+        found = history_of(tmp_path / "local-1")
+        jobs = [
+            *found.jobs,
+            *(job for query in found.queries for batch in query.batches for job in batch.jobs),
+        ]
+        counted = sum(len(stage.tasks) for job in jobs for stage in job.stages)
+        assert counted == sum(b'"SparkListenerTaskEnd"' in line for line in lines)
+        assert found.unread == 0
+        said = f"the start of some jobs is not in the log: {found.tasks_without_job} of their tasks are counted to no batch"
+        assert (said in advise(found).notes) == (found.tasks_without_job > 0)
+    assert found.tasks_without_job == counted
+
+
 def test_figures_are_those_of_the_log():
     events = [json.loads(line) for line in TEXT.splitlines()]
     ends = [each for each in events if each["Event"] == "SparkListenerTaskEnd"]

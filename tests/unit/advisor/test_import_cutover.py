@@ -24,7 +24,7 @@ from millrace.advisor.existing.import_cutover import (
     text_with_start_position,
 )
 from millrace.advisor.existing.read_job_to_import import RunningJob
-from millrace.advisor.existing.stream_choice import StreamAnswers
+from millrace.advisor.existing.stream_candidates_of_program import StreamAnswers
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.cli import app
 from millrace.cli.plan.existing import import_job
@@ -34,6 +34,7 @@ from millrace.config import ConfigurationError, load
 from tests.unit.advisor.settings_of_program import NO_ARGUMENTS, settings_of_program
 from tests.unit.advisor.test_job_import import EMR, ROOT, SCHEMA
 
+AVRO = "pipelines/operations/schemas/bag_scan.avsc"
 PLAIN = "\n".join(line for line in EMR.splitlines() if "security.protocol" not in line)
 RUNNING = RunningJob(
     "glue:orders",
@@ -54,7 +55,7 @@ def made(
     offsets: dict[int, int] | None, start: str = "2026-12-01T08:00:00Z", running: RunningJob = RUNNING
 ) -> dict[str, Any]:
     return environment_document(
-        running, project="moved", schema=SCHEMA, start=start, rate=800.0, record_size="1KiB",
+        running, env="moved", project="moved", schema=SCHEMA, start=start, rate=800.0, record_size="1KiB",
         twin=None, offsets=offsets, partitions=2,
     )  # fmt: skip
 
@@ -317,10 +318,24 @@ def test_a_file_that_cannot_be_planned_is_there_to_be_corrected(project: Path) -
     assert (project / "environments" / "orders.yaml").exists()
 
 
+def test_a_schema_in_avro_is_one_of_avro_payloads(project: Path) -> None:
+    words = ("--topic", "sales", "--brokers", BROKERS, "--partitions", "6", "--rate", "800")
+    assert run(*words)[0] == 1
+    (project / AVRO).parent.mkdir(parents=True, exist_ok=True)
+    (project / AVRO).write_bytes((ROOT / AVRO).read_bytes())
+    status, said = run(*words, "--schema", AVRO)
+    assert status == 0, said
+    [job] = load("orders", project).jobs.values()
+    [query] = job.queries.values()
+    assert (query.schema_, query.format.kind) == (AVRO, "avro")
+
+
 def test_a_wrong_option_writes_nothing(project: Path) -> None:
     words = ("--topic", "sales", "--brokers", BROKERS, "--partitions", "6", "--rate", "800")
     status, said = run(*words, "--schema", "pipelines/none.ddl")
     assert (status != 0, "pipelines/none.ddl" in said) == (True, True)
+    status, said = run(*words, "--schema", SCHEMA, "--record-size", "large")
+    assert (status != 0, "record_size is large" in said) == (True, True)
     status, said = run("--stream", "a", "--topic", "b")
     assert (status != 0, "--stream is a; allowed: a Kinesis stream alone" in said) == (True, True)
     assert list((project / "environments").iterdir()) == []
@@ -365,7 +380,7 @@ def test_a_batch_function_becomes_a_derive_query_of_a_transform_to_be_finished(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = settings_of_program(SEVERAL)
-    assert said.notes[1:] == ("line 7: what it prints, and keeps nowhere, is left out",)
+    assert "line 7: what it prints, and keeps nowhere, is left out" in said.notes
     monkeypatch.setattr(
         import_job, "_read_running_job", lambda source, _: replace(RUNNING, where=source, program=said)
     )

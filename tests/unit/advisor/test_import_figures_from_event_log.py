@@ -10,7 +10,7 @@ import pytest
 
 from millrace.advisor.existing.imported_job_event_log import ImportLogFigures, read_log_figures
 from millrace.advisor.existing.read_job_to_import import RunningJob
-from millrace.advisor.existing.stream_choice import ImportedStreamSettings
+from millrace.advisor.existing.stream_candidates_of_program import ImportedStreamSettings
 from millrace.advisor.logs.application_history_model import BatchSource, History, Query
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import ConfigurationError

@@ -212,7 +212,7 @@ def test_an_emr_run_on_kafka_begins_where_its_log_ends(client, run_of_emr):
     application, _, number = run_of_emr.partition("/")
     found = read_running_emr_job(client, application, number, "us-east-1")
     made = environment_document(
-        found, project="moved", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=800.0, record_size="1KiB",
+        found, env="moved", project="moved", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=800.0, record_size="1KiB",
         twin=None, offsets={1: 70, 0: 50}, cluster=CLUSTER,
     )  # fmt: skip
     [job] = made["jobs"].values()
@@ -265,7 +265,7 @@ def test_the_cluster_behind_iam_is_found_by_its_brokers_or_asked_for():
 
     def refused(cluster: FoundCluster) -> str:
         made = environment_document(
-            replace(_kafka(), cluster=cluster), project="p", schema=SCHEMA, start="", rate=1.0,
+            replace(_kafka(), cluster=cluster), env="moved", project="p", schema=SCHEMA, start="", rate=1.0,
             record_size="1KiB", twin=None, offsets={0: 1},
         )  # fmt: skip
         [(path, told)] = find_values_to_fill_in(made)
@@ -282,7 +282,7 @@ def test_the_cluster_behind_iam_is_found_by_its_brokers_or_asked_for():
 def test_a_topic_of_which_no_log_tells_needs_its_partitions():
     def made(**more: int) -> dict[str, object]:
         return environment_document(
-            _kafka(), project="moved", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=800.0, record_size="1KiB",
+            _kafka(), env="moved", project="moved", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=800.0, record_size="1KiB",
             twin=None, offsets=None, cluster=CLUSTER, **more,
         )  # fmt: skip
 
@@ -298,7 +298,7 @@ def test_a_topic_of_which_no_log_tells_needs_its_partitions():
 def test_runs_that_end_become_bounded_ones_where_the_sla_leaves_time(latency, sla, every):
     running = _kafka()
     made = environment_document(
-        replace(running, program=replace(running.program, ends=True)), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z",
+        replace(running, program=replace(running.program, ends=True)), env="moved", project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z",
         rate=800.0, record_size="1KiB", twin=None, offsets=None, cluster=CLUSTER, partitions=6, latency=latency,
     )  # fmt: skip
     [job] = made["jobs"].values()
@@ -314,7 +314,7 @@ def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):
     found = replace(_kafka(), program=replace(_kafka().program, name=topic))
     log = read_log_figures(str(place), found)
     made = environment_document(
-        found, project="moved", schema=SCHEMA, start="", rate=None, record_size="1KiB",
+        found, env="moved", project="moved", schema=SCHEMA, start="", rate=None, record_size="1KiB",
         twin=log.twin, offsets=log.offsets, cluster=CLUSTER,
     )  # fmt: skip
     [stream] = made["streams"].values()
@@ -363,7 +363,7 @@ def test_a_program_that_does_not_tell_is_told(text, told):
     found = replace(_kafka(), program=settings_of_program(text))
     with pytest.raises(ConfigurationError, match=told):
         environment_document(
-            found, project="p", schema=SCHEMA, start="", rate=1.0, record_size="1KiB", twin=None, offsets=None
+            found, env="moved", project="p", schema=SCHEMA, start="", rate=1.0, record_size="1KiB", twin=None, offsets=None
         )  # fmt: skip
 
 
@@ -419,7 +419,7 @@ def test_a_table_and_a_connection_of_glue_are_looked_up_with_the_arguments_of_th
     found = read_running_glue_job(client, f"{theirs}-catalog", "us-east-1")
     assert (found.program.kind, found.program.name, found.run) == ("kafka", "orders", run)
     made_file = environment_document(
-        found, project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0, record_size="1KiB", twin=None,
+        found, env="moved", project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0, record_size="1KiB", twin=None,
         offsets=None, partitions=1,
     )  # fmt: skip
     assert made_file["kafka"]["theirs"] == {

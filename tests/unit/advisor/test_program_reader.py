@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.advisor.existing.environment_of_imported_job import environment_document
-from millrace.advisor.existing.stream_choice import ImportedStreamSettings, StreamAnswers
+from millrace.advisor.existing.stream_candidates_of_program import ImportedStreamSettings, StreamAnswers
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.config import ConfigurationError
 from tests.unit.advisor.settings_of_program import ARN, NO_ARGUMENTS, settings_of_program
@@ -19,7 +19,7 @@ KAFKA = 's.readStream.format("kafka").option("kafka.bootstrap.servers", "b-1:909
 
 def imported(said: ImportedStreamSettings, partitions: int | None = 1) -> dict[str, Any]:
     return environment_document(
-        replace(_kafka(), program=said), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0,
+        replace(_kafka(), program=said), env="moved", project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0,
         record_size="1KiB", twin=None, offsets=None, partitions=partitions, cluster=CLUSTER,
     )  # fmt: skip
 
@@ -278,8 +278,9 @@ def test_what_a_query_writes_is_never_left_out_without_a_note(writer: str, name:
     text = f"class Sink:\n  def __call__(self, rows, n):\n    pass\n{KAFKA}.option('subscribe', 'orders').load().writeStream.{writer}.start()"
     said = settings_of_program(text)
     assert [each.name for each in said.written] == [name] * bool(name)
-    [told] = said.notes
+    told, at_once = sorted(said.notes, key=lambda each: "trigger" in each)
     assert told.startswith(note)
+    assert at_once.startswith("line 4: without a trigger a batch follows the other at once")
 
 
 def test_patterns_and_assigned_partitions_keep_their_meaning() -> None:

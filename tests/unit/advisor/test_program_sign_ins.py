@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.advisor.existing.kafka_sign_in import broker_authentication
-from millrace.advisor.existing.stream_choice import StreamAnswers
+from millrace.advisor.existing.stream_candidates_of_program import StreamAnswers
 from tests.unit.advisor.settings_of_program import LOGIN_ARN, settings_of_program
 from tests.unit.advisor.test_program_reader import BATCH, FOUND, KAFKA, RUN, WRITE
 

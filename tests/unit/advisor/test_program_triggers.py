@@ -100,8 +100,9 @@ PRINTED = "line 4: what it prints, and keeps nowhere, is left out"
     ("writers", "seconds", "ends", "notes"),
     [
         (["trigger(processingTime='1 hour').format('delta')"], 3600.0, False, []),
-        (["format('delta')", "trigger(processingTime='1 hour').format('console')"], None, False, [PRINTED]),
-        (["format('delta')", "trigger(once=True).format('console')"], None, False, [PRINTED]),
+        (["format('delta')", "trigger(processingTime='1 hour').format('console')"], None, False,
+         [PRINTED, f"line 3: {AT_ONCE}"]),
+        (["format('delta')", "trigger(once=True).format('console')"], None, False, [PRINTED, f"line 3: {AT_ONCE}"]),
         (["trigger(availableNow=True)", "trigger(processingTime='1 hour').format('memory')"], None, True,
          [PRINTED, f"line 3: {ONCE}"]),
         (["trigger(processingTime='1 hour').format('console')"], 3600.0, False, ["line 3: what it prints"]),

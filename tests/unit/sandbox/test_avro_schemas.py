@@ -7,9 +7,10 @@ import json
 from decimal import Decimal
 
 import pytest
-from fastavro import parse_schema, schemaless_reader
+from fastavro import parse_schema, schemaless_reader, writer
 
 from millrace.sandbox.schemas.avro_types_and_encoding import AvroSchema, AvroSchemaError, stable_hash
+from millrace.sandbox.schemas.infer import read_avro_schema_text_and_fields
 
 NAMED = """{"type": "record", "name": "R", "namespace": "x", "fields": [
   {"name": "e", "type": {"type": "enum", "name": "E", "symbols": ["A", "B"]}},
@@ -27,6 +28,24 @@ def test_avro_takes_what_a_generator_makes_and_names_of_a_namespace() -> None:
     )
     read = schemaless_reader(io.BytesIO(schema.encode(values)), parse_schema(json.loads(NAMED)), None)
     assert read == {**values, "again": ["A", "B"][stable_hash("no symbol") % 2], "f": b"1234"}
+
+
+def test_an_error_of_avro_is_a_record() -> None:
+    inner = '{"type": "error", "name": "E", "fields": [{"name": "why", "type": "string"}]}'
+    text = f'{{"type": "error", "name": "R", "fields": [{{"name": "e", "type": ["null", {inner}]}}, {{"name": "f", "type": "E"}}]}}'
+    schema = AvroSchema(text)
+    assert schema.struct.simpleString() == "struct<e:struct<why:string>,f:struct<why:string>>"
+    values = {"e": {"why": "late"}, "f": {"why": "x"}}
+    assert (
+        schemaless_reader(io.BytesIO(schema.encode(values)), parse_schema(json.loads(text)), None) == values
+    )
+    assert read_avro_schema_text_and_fields(_avro_file(text))[1].schema == schema.struct
+
+
+def _avro_file(schema: str) -> bytes:
+    out = io.BytesIO()
+    writer(out, parse_schema(json.loads(schema)), [])
+    return out.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ def test_the_old_job_is_read_and_taken_over_in_three_ways(
     timed, exact = (
         environment_document(
             running,
+            env="moved",
             project="imported",
             schema=SCHEMA,
             start="2026-12-01T08:00:00Z",

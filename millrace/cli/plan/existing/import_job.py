@@ -22,14 +22,14 @@ from millrace.advisor.existing.import_cutover import (
     text_with_placeholders_filled_in,
     text_with_start_position,
 )
-from millrace.advisor.existing.import_transform_stubs import write_transforms
+from millrace.advisor.existing.import_transform_stubs import remove_transforms, write_transforms
 from millrace.advisor.existing.imported_job_event_log import read_log_figures
 from millrace.advisor.existing.read_job_to_import import (
     RunningJob,
     read_running_emr_job,
     read_running_glue_job,
 )
-from millrace.advisor.existing.stream_choice import StreamAnswers
+from millrace.advisor.existing.stream_candidates_of_program import StreamAnswers
 from millrace.advisor.logs.event_logs import aws_errors_as_wrong_option
 from millrace.cli.plan.existing.import_plans import (
     environment_yaml,
@@ -39,7 +39,7 @@ from millrace.cli.plan.existing.import_plans import (
     text_and_plans_with_fitted_sla,
 )
 from millrace.cli.shared.options import AsJson
-from millrace.config import ConfigurationError, find_root
+from millrace.config import ConfigurationError, find_root, load
 from millrace.config.base import SLUG, SLUG_SAID
 from millrace.config.document.problems import dotted_path, wrong_option_error
 from millrace.config.units import normalized_start_position
@@ -177,6 +177,7 @@ def import_command(
     notes = [*running.notes, *(() if log is None else log.notes)]
     made = environment_document(
         running,
+        env=name,
         project=project,
         schema=schema,
         start=moment,
@@ -206,7 +207,9 @@ def import_command(
         )
         return
     open_ones = {dotted_path(path): value for path, value in find_values_to_fill_in(made)}
-    written = write_transforms(root, running, next(iter(made["jobs"])))
+    written = write_transforms(root, running, name)
+    if running.program.written and written is None:
+        notes.append("the transforms of an earlier import stay as they are")
     plans: Mapping[str, Plan] = {}
     refused = None
     text = environment_yaml(made)
@@ -218,9 +221,11 @@ def import_command(
             notes += more
         except ConfigurationError as error:
             refused = error
-            if any(each.key.endswith(".schema") for each in error.problems):
+            try:
+                load(target, root, {target: text})
+            except ConfigurationError:  # no plan is at fault, so nobody can correct its numbers in the file
                 if written is not None:
-                    written.unlink()
+                    remove_transforms(written)
                 raise
     target.parent.mkdir(parents=True, exist_ok=True)
     comments = "".join(f"# {each}\n" for each in notes)

@@ -172,6 +172,7 @@ def _own_plan_usd_and_notes(
         log = import_figures_of_history(job.history, job.name, running)
         made = environment_document(
             running,
+            env="scan",
             project="scan",
             schema=_SCHEMA,
             start="2000-01-01T00:00:00Z",
@@ -180,6 +181,8 @@ def _own_plan_usd_and_notes(
             twin=log.twin,
             offsets=None,
         )
+        for query in next(iter(made["jobs"].values()))["queries"].values():
+            query.pop("format", None)  # the schema is one for JSON
         unknown = [question_of_placeholder(value) for _, value in find_values_to_fill_in(made)]
         if unknown:
             return None, (f"no plan before `millrace import {job.source}` has answers: {'; '.join(unknown)}",)
@@ -187,7 +190,7 @@ def _own_plan_usd_and_notes(
             root = Path(folder).resolve()
             (root / _SCHEMA).parent.mkdir(parents=True)
             (root / _SCHEMA).write_text("payload STRING\n", encoding="utf-8")
-            write_transforms(root, running, next(iter(made["jobs"])))
+            write_transforms(root, running, "scan")
             _, plans, _ = text_and_plans_with_fitted_sla(
                 "scan", environment_yaml(made), root, latency_is_given=False
             )

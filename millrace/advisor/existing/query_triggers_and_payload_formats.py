@@ -1,16 +1,17 @@
-"""Trigger of the queries that read a stream, its interval read as Spark reads it (``SparkIntervalUtils.stringToInterval``)."""
+"""Trigger of the queries that read a stream, its interval read as Spark reads it (``SparkIntervalUtils.stringToInterval``), and the format of its payloads."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
 from millrace.advisor.existing.reader_options import INSTEAD
-from millrace.advisor.programs.possible_values import Unknown, known_value
-from millrace.advisor.programs.program_streams import Query
-from millrace.advisor.programs.stream_options import TRIGGER
+from millrace.advisor.programs.possible_values import PayloadCall, Unknown, Values, known_value
+from millrace.advisor.programs.program_stream_model import TRIGGER, Query
+from millrace.config.document.placeholders_left_by_import import placeholder_for_question
+from millrace.config.formats import KINDS
 
 _NO_MICRO_BATCHES = "it runs without micro-batches; the imported job has some"
 _BOUNDED = (
@@ -67,10 +68,51 @@ def shortest_trigger(queries: Sequence[Query]) -> StreamTrigger:
     told = [notes[name] for name, seconds in triggers.items() if not shortest and seconds == shortest]
     if len(triggers) > 1:
         told.insert(0, f"its triggers are {', '.join(places.values())}: the shortest is taken")
-    elif "none" in triggers:
-        told = []
     ends = bool(triggers) and all(_OTHER_TRIGGERS.get(each) is _BOUNDED for each in triggers)
     return StreamTrigger(shortest or None, ends, tuple(told))
+
+
+_CONFLUENT = re.compile(r"\bsubstr(ing)?\((?:[^()]|\([^()]*\))*?\b6\b", re.IGNORECASE)
+"""Removal of the first five bytes: the header of Confluent's serializers."""
+
+
+def payload_format(
+    calls: Iterable[PayloadCall], classification: Values, program: str
+) -> str | dict[str, str] | None:
+    """Return the format of a stream's payloads for the environment file, open where it has no single one; None where nothing tells it.
+
+    Parameters
+    ----------
+    calls
+        Calls of the program that decode them.
+    classification
+        What Glue's reader is told.
+    program
+        Its source.
+    """
+    told = [
+        PayloadCall(each.value.lower() if isinstance(each.value, str) else "not known", each.line)
+        for each in classification
+    ] or sorted(set(calls))
+    kinds = {each.kind for each in told}
+    if len(kinds) > 1 or not kinds <= KINDS.keys():
+        names = ", or ".join(f"line {each.line}: {each.kind}" for each in told)
+        return placeholder_for_question(f"{names}; write the format here, one of {', '.join(KINDS)}")
+    if not kinds:
+        return None
+    [kind] = kinds
+    keys = {key: value for each in told for key, value in each.settings}
+    if kind == "avro" and not classification and _CONFLUENT.search(program):
+        keys = {"framing": "confluent", "registry": None, "subject": None}
+    made = {key: value or placeholder_for_question(_KEYS_OF_FORMATS[key]) for key, value in keys.items()}
+    return {"kind": kind, **made} if made else kind
+
+
+_KEYS_OF_FORMATS = {
+    "message": "full name of the message, such as shop.Order",
+    "registry": "URL of the Confluent registry; or remove it and subject, and name a folder with its schemas as writers",
+    "subject": "subject in the registry, such as orders-value",
+}
 
 
 _MICROSECONDS = {
