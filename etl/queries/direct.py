@@ -19,6 +19,7 @@ from functools import cached_property
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..formats.base import Decoder
@@ -298,58 +299,100 @@ def refused_rows_as_landing_rows(batch: DataFrame, letters: DataFrame, decoder: 
     AccountsError
         A refused row has an identity that the transform invented, so its record is unknown.
     """
+    reasons = _reasons_by_record(letters, batch)
+    chosen = with_hash_and_landing_time(batch).join(reasons, [*envelope.IDENTITY])
+    shape = decoder.decode(with_hash_and_landing_time(batch.limit(0))).schema
+    return chosen.select(*columns_of_refused_record(shape, decoder, F.col("payload"), F.col("_why")))
+
+
+def columns_of_refused_record(
+    shape: StructType, decoder: Decoder, payload: Column, reason: Column
+) -> list[Column]:
+    """Return the columns of a landing table for a record that a sink refused: its bytes and the reason, nothing decoded.
+
+    Parameters
+    ----------
+    shape
+        Columns of the landing table; those of the envelope exist.
+    """
+    bare = decoder.redacted_payload(payload)
+    have = {*envelope.COLUMNS, "_hash", "_landed_at"}
+    last = {
+        "_bytes": bare,
+        "_stage": F.lit(STAGE),
+        "_error": redact.redacted_error(reason, payload, bare),
+    }
+    return [
+        F.col(f.name) if f.name in have else last.get(f.name, F.lit(None).cast(f.dataType)).alias(f.name)
+        for f in shape.fields
+    ]
+
+
+def _reasons_by_record(letters: DataFrame, records: DataFrame) -> DataFrame:
+    """Return identity and reason (``_why``) of each record of which a row was refused.
+
+    Raises
+    ------
+    AccountsError
+        As in :func:`refused_rows_as_landing_rows`.
+    """
     # By equality, not by prefix of the identity: that would compare each record with each letter.
     record = F.substring_index("_id", "/", _PARTS).alias("_id")
     reasons = letters.select("_source", record, F.col("_error").alias("_why")).dropDuplicates(
         [*envelope.IDENTITY]
     )
-    stray = reasons.join(batch, [*envelope.IDENTITY], "left_anti").first()
+    stray = reasons.join(records, [*envelope.IDENTITY], "left_anti").first()
     if stray is not None:
         raise AccountsError(
             f"the sink refused row {stray['_id']} ({stray['_why']}), but the batch has no record with this "
             "_id: keep _id in the transform, and append / and a number to it where the transform returns "
             "several rows for a record"
         )
-    chosen = with_hash_and_landing_time(batch).join(reasons, [*envelope.IDENTITY])
-    bare = decoder.redacted_payload(F.col("payload"))
-    have = {*envelope.COLUMNS, "_hash", "_landed_at"}
-    last = {
-        "_bytes": bare,
-        "_stage": F.lit(STAGE),
-        "_error": redact.redacted_error(F.col("_why"), F.col("payload"), bare),
-    }
-    shape = decoder.decode(with_hash_and_landing_time(batch.limit(0))).schema
-    return chosen.select(
-        *(
-            F.col(f.name) if f.name in have else last.get(f.name, F.lit(None).cast(f.dataType)).alias(f.name)
-            for f in shape.fields
-        )
-    )
+    return reasons
 
 
-def write_replayed_to_sinks(routes: Sequence[DirectRoute], good: DataFrame) -> None:
+@dataclass
+class ReplayedToSinks:
+    """Result of the write of replayed dead letters to the sinks of a direct query.
+
+    Attributes
+    ----------
+    refused
+        Reason, by source and identity, for each record of which a sink refused a row.
+    duplicates
+        Rows that a sink had already, and keeps as they are; a sink that cannot know counts none.
+    """
+
+    refused: dict[tuple[str, str], str] = field(default_factory=dict)
+    duplicates: int = 0
+
+
+def write_replayed_to_sinks(routes: Sequence[DirectRoute], good: DataFrame) -> ReplayedToSinks:
     """Write replayed dead letters that are now good to the sinks of a direct query.
 
     Parameters
     ----------
     good
-        Rows in a landing table's shape; a sink with identities writes each once.
+        Rows in a landing table's shape, with the identities of their records: a sink that knows identities leaves out
+        the rows that it has.
 
     Raises
     ------
     AccountsError
-        A sink refuses some of them again: they stay dead letters.
+        As in :func:`refused_rows_as_landing_rows`.
     """
+    result = ReplayedToSinks()
+
+    def note_refused(letters: DataFrame) -> None:
+        # Now: a sink does not keep them until the replay is at its end.
+        found = _reasons_by_record(letters, good).collect()
+        result.refused.update({(row["_source"], row["_id"]): row["_why"] for row in found})
+
     routed = routes[0].name is not None
     there = {row[COLUMN] for row in good.select(COLUMN).distinct().collect()} if routed else {None}
     for route in routes:
         if route.name in there:
-            route.sink.write(route.rows_for_sink(good), None, _fail_if_refused_again)
-
-
-def _fail_if_refused_again(letters: DataFrame) -> None:
-    first = letters.first()
-    assert first is not None
-    raise AccountsError(
-        f"the sink refused {letters.count()} of the replayed rows again, such as {first['_id']}: {first['_error']}"
-    )
+            done = route.sink.write(route.rows_for_sink(good), None, note_refused)
+            if done.offered is not None:
+                result.duplicates += done.offered - done.written - (done.refused or 0)
+    return result

@@ -219,6 +219,8 @@ class ReplayAccounts:
         Rows added to the table.
     filtered
         Left out by the current transform, and so settled; None if records are only decoded.
+    duplicates
+        Rows that the sinks of a direct query had already and left as they are; None if none were sent to them.
     """
 
     letters: int
@@ -227,6 +229,7 @@ class ReplayAccounts:
     already: int
     landed: int
     filtered: int | None = None
+    duplicates: int | None = None
 
     def __post_init__(self) -> None:
         settled = self.good + (self.filtered or 0)

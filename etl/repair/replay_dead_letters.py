@@ -13,15 +13,18 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from ..commits.duplicate_look_up_bounds import DuplicateLookUp
 from ..formats.base import Decoder
 from ..formats.decoding.decoder_output_and_checks import TOMBSTONE
 from ..launch.entry_script_arguments import ReplayRequest
+from ..queries.direct import ReplayedToSinks, columns_of_refused_record
 from ..record import batch_accounts, envelope, hadoop_files
 from ..record.batch_accounts import EventReporter, ReplayAccounts
 from ..record.errors import AccountsError, StartError
 from ..record.tables import Table
+from ..sinks.base import STAGE
 from ..sinks.iceberg import IcebergSink
 
 MARK = "#replay"
@@ -31,6 +34,10 @@ FAMILY = ("_source", "_root")
 """Columns that a record shares with its replays only: two clusters may have topics of one name."""
 
 _NUMBERED = r"(\d*)$"
+
+_OF_FAMILY = ("_done", "_root", "_first_hash", "_last", "_last_stage", "_payload", "_withheld")
+"""Columns beside a family's next row: whether one is good; identity and hash of the first; bytes and stage of the last; the payload
+that was decoded; and whether redaction left no bytes of it, which would be decoded as a null payload, the delete of a key."""
 
 
 def read_corrected_payloads(spark: SparkSession, url: str, mark: str = MARK) -> Mapping[str, bytes]:
@@ -220,10 +227,9 @@ class DeadLetterReplayer(LetterReplay):
 
     A record and its replays are a *family*: ``ID``, ``ID#replay``, ``ID#replay2`` and so on. The
     last of them is decoded, and the result is the next of them. A family with a good row is not tried
-    again, and a record that is bad again lands only if its bytes differ from those of the last.
-    It may run while the job lands into the table: both append, their identities never
-    collide, and Iceberg retries a commit on top of the other's. Two replays of a table at the same time
-    are not protected from each other.
+    again, and a record that is bad again lands only if its bytes differ from those of the last, or if it was
+    decoded and a sink refuses it. It may run while the job lands into the table: both append, their identities never collide, and
+    Iceberg retries a commit on top of the other's. Two replays of a table at the same time are not protected from each other.
 
     Parameters
     ----------
@@ -236,13 +242,13 @@ class DeadLetterReplayer(LetterReplay):
     decoder
         Decoder with the current schema.
     onward
-        Writes the good rows to a sink before they land: for a direct query, whose table of dead letters
-        has no readers. It must accept a row a second time.
+        Writes the good rows, before they land, to the sinks of a direct query, whose table of dead letters has no readers. They
+        have identity and hash of their record, of which a sink may have rows: not refused, of a killed replay, of a later read.
     """
 
     source: str | tuple[str, ...]
     decoder: Decoder
-    onward: Callable[[DataFrame], None] | None = None
+    onward: Callable[[DataFrame], ReplayedToSinks] | None = None
 
     def replay_and_list_missing(
         self, rows: DataFrame, selection: LetterSelection | None
@@ -275,20 +281,26 @@ class DeadLetterReplayer(LetterReplay):
         return F.col("_source").isin([self.source] if isinstance(self.source, str) else [*self.source])
 
     def _append_new_rows(self, tries: DataFrame, within: Column) -> ReplayAccounts:
-        """Count the decoded rows, and append those that are new."""
+        """Send the good rows onward, count all, and append those that are new."""
         done, lost = F.col("_done"), F.col("_withheld")
         good = F.col("_error").isNull() & ~lost
-        lands = ~done & ~lost & (good | ~F.col("_bytes").eqNullSafe(F.col("_last")))
+        refused_now = F.col("_stage").eqNullSafe(STAGE) & ~F.col("_last_stage").eqNullSafe(STAGE)
+        lands = ~done & ~lost & (good | ~F.col("_bytes").eqNullSafe(F.col("_last")) | refused_now)
         counts = {"letters": F.lit(True), "good": ~done & good, "bad": ~done & ~good}
         counts |= {"already": done, "landed": lands}
-        tries.cache()
+        decoded, duplicates = tries.cache(), None
         try:
+            sent = tries.where(~done & good)
+            if self.onward is not None and not sent.isEmpty():
+                as_records = {"_id": F.col("_root"), "_hash": F.col("_first_hash")}
+                answer = self.onward(sent.withColumns(as_records).drop(*_OF_FAMILY))
+                duplicates = answer.duplicates
+                if answer.refused:
+                    tries = self._with_refused_records(tries, answer.refused)
             [figures] = tries.select(*(F.count(F.when(c, 1)).alias(n) for n, c in counts.items())).collect()
-            balance = ReplayAccounts(**figures.asDict())
+            balance = ReplayAccounts(**figures.asDict(), duplicates=duplicates)
             if balance.landed:
-                rows = tries.where(lands).drop("_done", "_last", "_withheld")
-                if self.onward is not None:
-                    self.onward(rows.where(good))
+                rows = tries.where(lands).drop(*_OF_FAMILY)
                 written = IcebergSink(self.table).append(rows, DuplicateLookUp(within)).written
                 if written != balance.landed:
                     raise AccountsError(
@@ -298,20 +310,33 @@ class DeadLetterReplayer(LetterReplay):
                     )
             return balance
         finally:
-            tries.unpersist()
+            decoded.unpersist()
+
+    def _with_refused_records(self, tries: DataFrame, refused: Mapping[tuple[str, str], str]) -> DataFrame:
+        """Return the rows; those of which a sink refused one are dead letters again."""
+        named = [(*identity, reason) for identity, reason in refused.items()]
+        why = tries.sparkSession.createDataFrame(named, "_source STRING, _root STRING, _why STRING")
+        told = tries.join(F.broadcast(why), [*FAMILY], "left")
+        shape = StructType([f for f in tries.schema.fields if f.name not in _OF_FAMILY])
+        as_letters = columns_of_refused_record(shape, self.decoder, F.col("_payload"), F.col("_why"))
+        return told.select(
+            *(
+                F.when(F.col("_why").isNotNull(), letter).otherwise(F.col(f"`{f.name}`")).alias(f.name)
+                for f, letter in zip(shape.fields, as_letters, strict=True)
+            ),
+            *_OF_FAMILY,
+        )
 
     def _decode_next_attempts(
         self, letters: DataFrame, rows: DataFrame, selected: DataFrame | None
     ) -> DataFrame:
-        """Return the next row of each family, decoded, with ``_done`` (it has a good row) and ``_last`` (bytes of the last).
-
-        With ``_withheld``, too: redaction left no bytes of it, which would be decoded as a null payload, the delete of a key.
-        """
+        """Return the next row of each family, decoded, with the columns of :data:`_OF_FAMILY`."""
         settled = F.col("_error").isNull() | F.col("_stage").eqNullSafe(envelope.ERASED)
         replays = with_root_and_attempt(rows.where(F.col("_id").contains(MARK) & settled))
         done = replays.select(*FAMILY, F.lit(True).alias("_done")).dropDuplicates([*FAMILY])
-        row = F.struct("_attempt", *envelope.COLUMNS, "_bytes", "_error")
-        last = letters.groupBy(*FAMILY).agg(F.max_by(row, "_attempt").alias("last")).select("_root", "last.*")
+        row = F.struct("_attempt", *envelope.COLUMNS, "_bytes", "_stage", "_error")
+        ends = F.max_by(row, "_attempt").alias("last"), F.min_by("_hash", "_attempt").alias("_first_hash")
+        last = letters.groupBy(*FAMILY).agg(*ends).select("_root", "_first_hash", "last.*")
         families = last.join(done, [*FAMILY], "left")
         payload = F.col("_bytes")
         if selected is not None:
@@ -324,7 +349,11 @@ class DeadLetterReplayer(LetterReplay):
                 F.xxhash64(payload).alias("_hash"),
                 F.current_timestamp().alias("_landed_at"),
                 F.coalesce("_done", F.lit(False)).alias("_done"),
+                "_root",
+                "_first_hash",
                 F.col("_bytes").alias("_last"),
+                F.col("_stage").alias("_last_stage"),
+                payload.alias("_payload"),
                 (payload.isNull() & (F.col("_error") != TOMBSTONE)).alias("_withheld"),
                 payload.alias("payload"),
             )

@@ -165,5 +165,7 @@ def _replay_sentence(outcome: dict[str, Any]) -> str:
         f"{outcome['letters']} dead letters of {outcome['query']} replayed: {outcome['good']} are good now, {left_out}"
         f"{outcome['bad']} are still bad, {outcome['already']} were replayed before"
     )
+    if duplicates := outcome.get("duplicates"):
+        text += f"; the sink had {duplicates} of their rows already and keeps those, also if this replay made others"
     unknown = outcome["unknown_ids"]
     return text + (f"; no dead letter has the identity {', '.join(unknown)}" if unknown else "")
