@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.entry_script_arguments import ReplayRequest
@@ -177,6 +178,7 @@ def test_a_letter_that_is_refused_again_holds_up_no_other(
     assert letters(pipe).keys() == {"0", "0#replay", "1", "1#replay", "2", "2#replay", "2#replay2"}
 
 
+@pytest.mark.slow
 def test_a_letter_that_decodes_now_but_is_refused_has_the_sink_s_reason(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -191,6 +193,21 @@ def test_a_letter_that_decodes_now_but_is_refused_has_the_sink_s_reason(
     assert letters(pipe)["0#replay"] == ("sink", "too large", b'{"flight": 2}')
 
 
+@pytest.mark.slow
+def test_of_a_correction_that_is_refused_the_letter_holds_no_redacted_value(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    pipe = Pipeline(spark, table, tmp_path / "one", with_hash)
+    pipe.decoder = RedactingDecoder(pipe.decoder, ("carrier",))
+    refusing(pipe, "true")
+    pipe.batch(0, 0, [b"{broken"])
+    fixed = tmp_path / "fixed.jsonl"
+    fixed.write_text(json.dumps({"id": "flights-topic/0/0", "payload": '{"carrier":"Jo","flight":3}'}))
+    assert replay(pipe, fixed) == (1, 0, 1, 0, 1, 0)
+    assert letters(pipe)["0#replay"] == ("sink", "too large", b'{"carrier":null,"flight":3}')
+
+
+@pytest.mark.slow
 def test_rows_that_a_replay_left_in_the_sink_when_it_was_killed_are_told(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
