@@ -31,7 +31,7 @@ from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
-from millrace.etl.sinks.base import dead_letters_of_refused_rows
+from millrace.etl.sinks.base import BatchIdentity, Refuse, WriteCounts, dead_letters_of_refused_rows
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.parquet import ParquetSink, committed_files
 from millrace.etl.sources.base import ReplayedLeg
@@ -238,6 +238,33 @@ def test_letters_that_have_a_route_now_go_on_to_its_sink(pipe: Pipeline, tmp_pat
     for _ in range(2):
         assert replayer(pipe.spark, ReplayRequest("boards", (), str(fixed))) == 0
     assert pipe.said() == (["A", "B"], [])
+
+
+@pytest.mark.slow
+def test_a_route_s_sink_that_refuses_a_letter_again_holds_up_no_other_route(
+    pipe: Pipeline, tmp_path: Path
+) -> None:
+    class Refuses(IcebergSink):
+        def write(
+            self, rows: DataFrame, place: BatchIdentity | None, refuse: Refuse, *_: Any, **__: Any
+        ) -> WriteCounts:
+            refuse(dead_letters_of_refused_rows(rows, F.lit("no")))
+            return WriteCounts(rows.count(), 0, rows.count())
+
+    pipe.batch(0, [record("gates", "gates", 0, b"\xff"), record("web", "web.clicks", 0, b"\xff")], 1, web(1))
+    fixed = tmp_path / "fixed.jsonl"
+    fixed.write_text('{"id":"gates/0/0","payload":"a"}\n{"id":"web.clicks/0/0","payload":"b"}\n')
+    pipe.start(gates=Refuses(pipe.gates))
+    onward = partial(write_replayed_to_sinks, pipe.director.routes)
+    replayer = DeadLetterReplayer(
+        "boards", pipe.letters, pipe.events.reporter, ("gates", "web"), pipe.router, onward
+    )
+    for good, bad, already, landed in ((1, 1, 0, 2), (0, 1, 1, 0)):
+        assert replayer(pipe.spark, ReplayRequest("boards", (), str(fixed))) == 0
+        counts = {"letters": 2, "good": good, "bad": bad, "already": already, "landed": landed}
+        assert counts.items() <= pipe.events.last().items()
+        assert pipe.said() == ([], ["B"])
+    assert pipe.bad()["gates/0/0#replay"] == ("sink", b"a")
 
 
 def test_of_a_refused_record_the_letter_holds_what_its_own_route_leaves_of_it(pipe: Pipeline) -> None:
