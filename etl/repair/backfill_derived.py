@@ -12,22 +12,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
+from ..commits.commit_beside_streams import NoRowsOfSameArrivalSinceSnapshot, write_beside_streams
 from ..commits.duplicate_look_up_bounds import DuplicateLookUp
 from ..formats.decoding.decoder_per_topic import rows_of_route
 from ..launch.entry_script_arguments import BackfillRequest
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record import batch_accounts
 from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count_aggregate
-from ..record.envelope import IDENTITY
 from ..record.tables import Table
-from ..sinks.delivery.cached_merge_source_view import cached_temporary_view
 from ..sinks.iceberg import IcebergSink
 from ..sources.base import arrived_between_condition, backfill_time_steps
-
-_VIEW, _GONE = "millrace_backfilled", "_gone"
-"""Name of a view, and prefix of the identity columns in it for rows to delete."""
 
 STEP = timedelta(hours=1)
 """Step in arrival time: small compared with a batch after a pause, and with the loss if it is killed."""
@@ -37,10 +32,10 @@ STEP = timedelta(hours=1)
 class DerivedTableBackfiller:
     """Backfill of a derived table from a range of its landing table.
 
-    It may run beside the stream with the same sink. Without ``replace`` both append: a record that the
-    stream appends during a step's own append would be written twice only if it arrived in the
-    step's hour; so a range ends an hour before now. With ``replace`` such a record makes the step fail, and the step
-    writes nothing.
+    It may run beside the stream with the same sink. If the stream adds rows of the step's time meanwhile, such as a stream
+    that has yet to read that hour, the step is repeated, with or without ``replace``; after
+    several such attempts it fails and writes nothing (:mod:`etl.commits.commit_beside_streams`). A range ends an hour before
+    now, so that this is rare.
 
     Parameters
     ----------
@@ -110,18 +105,23 @@ class DerivedTableBackfiller:
         if rows.isEmpty():
             # Nothing landed then: the sink's rows of that time have another origin.
             return {}
-        read = ObservedFigures(row_count_aggregate("read"))
-        out = self.compose(read.observe(rows))
-        replaced = 0
-        if replace:
-            offered, replaced = self._replace_range_and_count(out, since, until)
-            written = offered
-        else:
-            appended = self.sink.append(out, DuplicateLookUp(within))
-            offered, written = appended.offered, appended.written
-        counts = BatchAccounts(read.values()["read"], offered, written).event_fields() | {
-            "replaced": replaced
-        }
+
+        def write_attempt(fence: NoRowsOfSameArrivalSinceSnapshot) -> dict[str, int]:
+            # Counters are valid for one attempt.
+            read = ObservedFigures(row_count_aggregate("read"))
+            out = self.compose(read.observe(rows))
+            replaced = 0
+            if replace:
+                computed = ObservedFigures(row_count_aggregate("offered"))
+                replaced = fence.replace_range(computed.observe(out), since, until)
+                offered = written = computed.values()["offered"]
+            else:
+                appended = self.sink.append(out, DuplicateLookUp(within), fence=fence)
+                offered, written = appended.offered, appended.written
+            accounts = BatchAccounts(read.values()["read"], offered, written)
+            return accounts.event_fields() | {"replaced": replaced}
+
+        counts = write_beside_streams(rows.sparkSession, self.sink.table, write_attempt)
         self.report.emit(
             "step",
             query=self.query,
@@ -131,32 +131,3 @@ class DerivedTableBackfiller:
             **batch_accounts.batch_time_fields(begun, batch_accounts.utc_now()),
         )
         return counts
-
-    def _replace_range_and_count(self, rows: DataFrame, since: datetime, until: datetime) -> tuple[int, int]:
-        """Replace the table's rows of a range, in one transaction.
-
-        Row by row: a file may also hold records of other hours, and Iceberg overwrites only complete files. So old
-        rows are deleted by their identity, and computed rows have no identity to match.
-        """
-        spark = rows.sparkSession
-        there = (
-            spark.table(str(self.sink.table)).where(arrived_between_condition(since, until)).select(*IDENTITY)
-        )
-        gone = there.distinct().select(*(F.col(c).alias(_GONE + c) for c in IDENTITY))
-        offered = gone.unionByName(rows, allowMissingColumns=True)
-        before = there.count()
-        with cached_temporary_view(offered, _VIEW):
-            count = offered.where(F.col(f"{_GONE}_id").isNull()).count()
-            same = " AND ".join(f"t.{c} = s.{_GONE}{c}" for c in IDENTITY)
-            # The range is redundant, but without it Iceberg would read the complete table.
-            within = [
-                f"t._arrived_at {how} TIMESTAMP '{m.isoformat()}'" for how, m in ((">=", since), ("<", until))
-            ]
-            columns, values = (", ".join(f"{of}`{c}`" for c in rows.columns) for of in ("", "s."))
-            spark.sql(
-                f"MERGE INTO {self.sink.table} t USING {_VIEW} s "  # noqa: S608 - columns are the sink's own
-                f"ON {same} AND {' AND '.join(within)} "
-                "WHEN MATCHED THEN DELETE "
-                f"WHEN NOT MATCHED AND s.{_GONE}_id IS NULL THEN INSERT ({columns}) VALUES ({values})"
-            )
-            return count, before

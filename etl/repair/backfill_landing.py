@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ..commits.commit_beside_streams import write_beside_streams
 from ..commits.duplicate_look_up_bounds import DuplicateLookUp
 from ..formats.base import Decoder
 from ..formats.decoding.decoder_per_topic import route_decoder
@@ -110,8 +111,11 @@ class LandingBackfiller:
     def _decode_and_append(
         self, records: DataFrame, decoder: Decoder, bound: DuplicateLookUp
     ) -> AppendResult:
-        return self.sink.append(
-            decoder.decode(with_hash_and_landing_time(records)), bound, F.count("_error").alias("bad")
+        rows = decoder.decode(with_hash_and_landing_time(records))
+        return write_beside_streams(
+            records.sparkSession,
+            self.sink.table,
+            lambda fence: self.sink.append(rows, bound, F.count("_error").alias("bad"), fence=fence),
         )
 
 

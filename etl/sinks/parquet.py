@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,6 +23,9 @@ from .delivery.folder_manifest import FOLDER, BatchManifest, FolderManifests, ba
 from .iceberg import own_errors_unwrapped
 
 _SHAPE = "_schema.txt"
+
+_LATER = "replay"
+"""Begins the folder's name of rows of no batch, or of a batch that was committed without them."""
 
 
 def open_sink(settings: ParquetSinkSettings, _run: JobRun, _key: tuple[str, ...]) -> ParquetSink:
@@ -41,7 +45,7 @@ class ParquetSink:
 
     settings: ParquetSinkSettings
     acts_on_rdd: bool = False
-    _horizons: dict[str, datetime | None] = field(default_factory=dict, repr=False, compare=False)
+    _others: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def _manifests(self) -> FolderManifests:
@@ -84,7 +88,8 @@ class ParquetSink:
 
         Guarantee, to readers of the files that the manifests name: exactly once per identity with one writer
         at a time, after any kill, retry or replay. A repeated batch without a manifest replaces
-        the content of its folder; a committed one is not written again. Folder names have the id of the
+        the content of its folder. Of a committed one only rows that it did not hold are written, into a folder of
+        their own: of a record that could not be decoded before its schema was corrected. Folder names have the id of the
         checkpoint, so after a reset, when batch numbers start again, nothing is skipped and nothing
         overwritten; records that an earlier checkpoint wrote are then left out by identity.
 
@@ -92,52 +97,60 @@ class ParquetSink:
         batch while it is written, and after a crash a part of one until the query has started again.
         """
         spark = rows.sparkSession
-        whose = place or BatchIdentity("replay", uuid.uuid4().int % 10**12)
-        if place is not None and self._manifests.manifest_of_batch(spark, place) is not None:
-            counted = ObservedFigures(F.count(F.lit(1)).alias("offered"))
-            counted.observe(rows).agg(F.count(F.lit(1))).collect()
-            return WriteCounts(counted.values()["offered"], 0)
-        if place is not None:
-            horizon = self._newest_arrival_of_others(spark, whose.run)
-            if horizon is None:
-                return self._write_folder_and_manifest(rows, whose, DuplicateLookUp())
-            # Rows of another checkpoint arrived up to the horizon: mostly the batch is younger, which is
-            # checked during the write.
+        committed = place is not None and self._manifests.manifest_of_batch(spark, place) is not None
+        if place is not None and not committed:
             try:
-                early = older_than_condition("_arrived_at", horizon + timedelta(microseconds=1))
-                return self._write_folder_and_manifest(rows, whose, DuplicateLookUp(outside=early))
+                outside = self._condition_to_be_among_others(spark, place.run)
+                return self._write_folder_and_manifest(rows, place, DuplicateLookUp(outside=outside))
             except RecordOutsideBoundError:
                 rows = reread() if reread is not None else rows
-        return self._write_folder_and_manifest(
-            rows,
-            whose,
-            DuplicateLookUp(),
-            existing=self._existing_identities(rows, whose.run if place else ""),
-        )
+        others = self._manifests.manifest_urls_of_other_writers(spark, place.run if place else "")
+        if place is not None and committed:
+            others.append(self._manifests.manifest_url(place))
+        whose = BatchIdentity(_LATER, uuid.uuid4().int % 10**12) if place is None or committed else place
+        existing = self._existing_identities(rows, others)
+        return self._write_folder_and_manifest(rows, whose, DuplicateLookUp(), existing=existing)
 
-    def _newest_arrival_of_others(self, spark: SparkSession, run: str) -> datetime | None:
-        """Return the arrival of the youngest row that another checkpoint wrote; None if there is none."""
-        if run not in self._horizons:
+    def _condition_to_be_among_others(self, spark: SparkSession, run: str) -> Column | None:
+        """Return the condition for rows that another checkpoint may have written; None if there are none.
+
+        Rows of another checkpoint arrived up to a time: mostly the batch is younger, which is checked during the write. Of
+        rows without an arrival (the second stream's alone, in an outer join) nothing bounds the look-up.
+        """
+        if run not in self._others:
             others = self._manifests.manifest_urls_of_other_writers(spark, run)
-            last = None
-            if others:
-                last = self._manifests.aggregate_manifests(spark, others, F.max("last").alias("last"))["last"]
-            self._horizons[run] = None if last is None else datetime_of_micros(last)
-        return self._horizons[run]
+            wanted = (F.sum("rows").alias("rows"), F.max("last").alias("last"))
+            self._others[run] = (
+                self._manifests.aggregate_manifests(spark, others, *wanted).asDict() if others else {}
+            )
+        held = self._others[run]
+        if not held.get("rows"):
+            return None
+        timeless = F.col("_arrived_at").isNull()
+        if held["last"] is None:
+            return timeless
+        after = datetime_of_micros(held["last"]) + timedelta(microseconds=1)
+        return timeless | older_than_condition("_arrived_at", after)
 
-    def _existing_identities(self, rows: DataFrame, run: str) -> DataFrame | None:
-        """Return the identities in files of other checkpoints that may hold a row of the batch; None if no file may."""
+    def _existing_identities(self, rows: DataFrame, manifests: list[str]) -> DataFrame | None:
+        """Return the identities in files that may hold a row of the batch; None if no file may."""
         spark = rows.sparkSession
         span = rows.select(
+            F.expr("count_if(_arrived_at IS NULL)").alias("timeless"),
             F.expr("min(unix_micros(_arrived_at))").alias("first"),
             F.expr("max(unix_micros(_arrived_at))").alias("last"),
         ).first()
-        others = self._manifests.manifest_urls_of_other_writers(spark, run)
-        if span is None or span["first"] is None or not others:
+        if span is None or not manifests or not (span["timeless"] or span["first"] is not None):
             return None
-        within = (F.col("first") <= span["last"]) & (F.col("last") >= span["first"])
-        files = _files_in_manifests(spark, self._manifests, others, within)
-        return spark.read.parquet(*files).select(*IDENTITY) if files else None
+        # Manifests do not show whether a batch has rows without an arrival; the files do.
+        among = F.lit(bool(span["timeless"]))
+        same = F.col("_arrived_at").isNull() & among
+        if span["first"] is not None:
+            among |= (F.col("first") <= span["last"]) & (F.col("last") >= span["first"])
+            first, last = (F.expr(f"timestamp_micros({span[end]}L)") for end in ("first", "last"))
+            same |= F.col("_arrived_at").between(first, last)
+        files = _files_in_manifests(spark, self._manifests, manifests, among)
+        return spark.read.parquet(*files).where(same).select(*IDENTITY) if files else None
 
     def _write_folder_and_manifest(
         self,
@@ -168,6 +181,8 @@ class ParquetSink:
         figures = written.values()
         if not figures["rows"]:
             hadoop_files.delete_if_exists(spark, folder)  # files without a row
+            if place.run == _LATER:
+                return WriteCounts(offered.values()["offered"], 0)
         self._manifests.write_manifest(
             spark,
             BatchManifest(

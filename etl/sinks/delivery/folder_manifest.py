@@ -25,7 +25,7 @@ SCHEMA = (
 _CORRUPT = "_corrupt"
 _WHOLE = (
     f"{_CORRUPT} IS NULL AND run IS NOT NULL AND batch IS NOT NULL AND folder IS NOT NULL AND files IS NOT NULL "
-    "AND (rows = 0 OR (rows > 0 AND first IS NOT NULL AND last IS NOT NULL))"
+    "AND rows >= 0 AND (first IS NULL) = (last IS NULL)"
 )
 """Condition for a complete manifest: Spark reads missing parts as nulls."""
 
@@ -43,7 +43,8 @@ class BatchManifest:
     folder, files
         Location, below the sink's path; empty if there were no rows.
     first, last
-        Arrival of the oldest and the youngest row, in microseconds since 1970.
+        Arrival of the oldest and the youngest row, in microseconds since 1970; None if no row has one, as rows of the second stream
+        alone in an outer join.
     """
 
     run: str
@@ -73,6 +74,10 @@ class FolderManifests:
         """URL of the folder of manifests."""
         return f"{self.path}/{FOLDER}"
 
+    def manifest_url(self, place: BatchIdentity | BatchManifest) -> str:
+        """Return the URL of a batch's manifest."""
+        return f"{self.location}/{batch_folder_name(place.run, place.batch)}.json"
+
     def manifest_of_batch(self, spark: SparkSession, place: BatchIdentity) -> BatchManifest | None:
         """Return the manifest of a batch; None if it was not committed.
 
@@ -83,7 +88,7 @@ class FolderManifests:
         OSError
             It cannot be read.
         """
-        url = f"{self.location}/{batch_folder_name(place.run, place.batch)}.json"
+        url = self.manifest_url(place)
         try:
             content = json.loads(hadoop_files.read_text(spark, url))
             manifest = BatchManifest(**{**content, "files": tuple(content["files"])})
@@ -147,8 +152,7 @@ class FolderManifests:
 
     def write_manifest(self, spark: SparkSession, manifest: BatchManifest) -> None:
         """Write a manifest, completely or not at all."""
-        url = f"{self.location}/{batch_folder_name(manifest.run, manifest.batch)}.json"
-        hadoop_files.write_text(spark, url, json.dumps(asdict(manifest)))
+        hadoop_files.write_text(spark, self.manifest_url(manifest), json.dumps(asdict(manifest)))
 
 
 def _manifest_file_name(url: str) -> str:

@@ -27,6 +27,7 @@ from millrace.etl.job import build_queries
 from millrace.etl.launch.entry_script_arguments import ReplayRequest
 from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.launch.sinks import DynamoDbSinkSettings, JdbcSinkSettings, ParquetSinkSettings
+from millrace.etl.queries import direct as direct_query
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform, Transform
 from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, write_replayed_to_sinks
@@ -325,6 +326,59 @@ def test_a_direct_query_into_files_that_comes_again_on_a_new_checkpoint(
     assert again.accounts() == (3, 1, 2, 1, 0, 1, 0)
     written = spark.read.parquet(*committed_files(spark, str(files)))
     assert sorted(r["flight"] for r in written.collect()) == [1, 2]
+
+
+class _Killed(BaseException):
+    """The driver's end."""
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.parametrize("kind", ["parquet", "iceberg", "dynamodb"])
+def test_a_schema_that_is_corrected_between_the_sinks_write_and_the_letters_loses_no_record(
+    spark: SparkSession,
+    table: Names,
+    tmp_path: Path,
+    dynamodb: str,
+    items: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    held = table("flights")
+
+    def new_sink() -> Sink:
+        if kind == "parquet":
+            return ParquetSink(ParquetSinkSettings(str(tmp_path / "files"), 1))
+        if kind == "iceberg":
+            return IcebergSink(held)
+        return DynamoDbSink(DynamoDbSinkSettings("flights", REGION), dynamodb)
+
+    def flights() -> list[int]:
+        if kind == "dynamodb":
+            return sorted(int(item["flight"]) for item in items.scan()["Items"])
+        files = committed_files(spark, str(tmp_path / "files")) if kind == "parquet" else []
+        rows = spark.read.parquet(*files) if files else spark.table(str(held))
+        return sorted(r["flight"] for r in rows.collect())
+
+    def killed(*_: object) -> None:
+        raise _Killed
+
+    direct = Direct(
+        spark, table, tmp_path / "one", new_sink(), lambda rows: rows.select(*CARRIED, "carrier", "flight")
+    )
+    records = [good(0), b'{"flight": 1}', good(2)]  # carrier is NOT NULL
+    with monkeypatch.context() as patch:
+        patch.setattr(direct_query._DeadLetterWriter, "append", killed)
+        with pytest.raises(_Killed):
+            direct.batch(0, 0, records)
+    assert flights() == [0, 2]
+    nullable = "carrier STRING, flight INT NOT NULL, delay DOUBLE"
+    direct.decoder = JsonDecoder(parse_ddl_schema(spark, nullable, "test.ddl"))
+    direct.sink = new_sink()
+    direct.batch(0, 0, records)
+    assert [direct.events.last()[name] for name in ("read", "bad", "good")] == [3, 0, 3]
+    assert flights() == [0, 1, 2]
+    assert spark.table(str(direct.letters)).count() == 0
 
 
 @pytest.mark.slow

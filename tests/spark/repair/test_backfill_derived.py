@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,18 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millrace.etl.commits.commit_batch_once import MOST_ATTEMPTS
 from millrace.etl.launch.entry_script_arguments import BackfillRequest, parse_arguments
 from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.record.envelope import CARRIED
+from millrace.etl.record.errors import ConflictError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.backfill_derived import STEP, DerivedTableBackfiller
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sources.base import backfill_time_steps
 from tests.spark.queries.test_derive import Pipeline
 from tests.spark.source_batches import EPOCH, Events, frame, good, kafka_rows
+from tests.spark.task_gate import TaskGate
 
 Names = Callable[[str], Table]
 
@@ -40,9 +44,16 @@ def pipe(spark: SparkSession, table: Names, tmp_path: Path) -> Pipeline:
     return pipe
 
 
-def backfill(pipe: Pipeline, since: datetime, until: datetime, *, replaces: bool = False) -> dict[str, Any]:
+def backfill(
+    pipe: Pipeline,
+    since: datetime,
+    until: datetime,
+    *,
+    replaces: bool = False,
+    transform: Callable[[DataFrame], DataFrame] = doubled,
+) -> dict[str, Any]:
     events = Events()
-    compose = EnrichThenTransform((), doubled, "doubled")
+    compose = EnrichThenTransform((), transform, "doubled")
     backfiller = DerivedTableBackfiller(
         "derive-flights", pipe.landing, compose, IcebergSink(pipe.sink), events.reporter
     )
@@ -109,6 +120,83 @@ def test_rows_are_replaced_in_files_that_hold_other_hours_too(pipe: Pipeline) ->
         pipe.spark.sql(
             f"CALL lake.system.rewrite_data_files(table => '{pipe.sink}', options => map('rewrite-all', 'true'))"
         )
+
+
+def doubled_behind(gate: TaskGate) -> Callable[[DataFrame], DataFrame]:
+    """As :func:`doubled`, and takes its time, as a call of a model or a large join does."""
+    return lambda rows: doubled(gate.waiting(rows, "flight"))
+
+
+@pytest.fixture
+def behind(spark: SparkSession, table: Names, tmp_path: Path) -> Pipeline:
+    """Twelve flights that the derive query has yet to read."""
+    pipe = Pipeline(spark, table, tmp_path, transform=doubled)
+    pipe.land(frame(spark, kafka_rows(0, 0, [good(n) for n in range(12)])).coalesce(1), 0)
+    return pipe
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replaces", [False, True])
+def test_rows_that_the_stream_writes_meanwhile_are_written_once(
+    behind: Pipeline, tmp_path: Path, replaces: bool
+) -> None:
+    gate = TaskGate(tmp_path)
+    event = gate.while_it_waits(
+        lambda: backfill(behind, *ALL, replaces=replaces, transform=doubled_behind(gate)), behind.derive
+    )
+    assert (event["read"], event["written"]) == (12, 12 if replaces else 0)
+    assert event["replaced"] == (12 if replaces else 0)
+    assert flights(behind) == list(range(12))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replaces", [False, True])
+def test_rows_that_a_backfill_writes_during_a_batch_are_written_once(
+    spark: SparkSession, table: Names, tmp_path: Path, replaces: bool
+) -> None:
+    gate = TaskGate(tmp_path)
+    pipe = Pipeline(spark, table, tmp_path / "checkpoint", transform=doubled_behind(gate))
+    pipe.land(frame(spark, kafka_rows(0, 0, [good(n) for n in range(12)])).coalesce(1), 0)
+    gate.while_it_waits(pipe.derive, lambda: backfill(pipe, *ALL, replaces=replaces))
+    assert pipe.accounts() == [(12, 12, 0, 0)]
+    assert flights(pipe) == list(range(12))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_step_that_others_always_overtake_fails_and_writes_nothing(
+    behind: Pipeline, replaces: bool
+) -> None:
+    attempts = count(100)
+
+    def overtaken(rows: DataFrame) -> DataFrame:
+        # The snapshot of the attempt is known, and its look-up is still to come.
+        other = rows.where("flight = 0").withColumn("flight", F.lit(next(attempts)))
+        behind.compose(other.withColumn("_id", F.lit("other"))).writeTo(str(behind.sink)).append()
+        return doubled(rows)
+
+    with pytest.raises(ConflictError, match="added rows of the same time"):
+        backfill(behind, *ALL, replaces=replaces, transform=overtaken)
+    assert flights(behind) == [*range(100, 100 + MOST_ATTEMPTS)]
+
+
+@pytest.mark.slow
+def test_rows_of_other_hours_do_not_disturb_a_step(behind: Pipeline) -> None:
+    later = [
+        (*row[:6], row[6] + timedelta(hours=5), row[7])
+        for row in kafka_rows(0, 20, [good(n) for n in range(20, 24)])
+    ]
+    behind.derive()
+    attempts = []
+
+    def beside(rows: DataFrame) -> DataFrame:
+        attempts.append(1)
+        behind.land(frame(behind.spark, later), len(attempts))
+        behind.derive()
+        return doubled(rows)
+
+    backfill(behind, *ALL, replaces=True, transform=beside)
+    assert (len(attempts), flights(behind)) == (1, [*range(12), *range(20, 24)])
 
 
 @pytest.mark.slow

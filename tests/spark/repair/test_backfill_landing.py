@@ -12,19 +12,23 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from millrace.etl.commits.duplicate_look_up_bounds import whole_table_look_up
 from millrace.etl.launch.entry_script_arguments import BackfillRequest
 from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import backfill_landing
+from millrace.etl.sinks.iceberg import IcebergSink
+from millrace.etl.sources.base import BackfillPart
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests import kinesalite
 from tests.faults import small_job_documents
 from tests.kinesalite import REGION
-from tests.spark.source_batches import DDL, Events, good, lander
+from tests.spark.source_batches import DDL, Events, frame, good, kafka_rows, lander
+from tests.spark.task_gate import TaskGate
 
 pytestmark = pytest.mark.slow
 
@@ -187,6 +191,35 @@ def test_lines_of_files_land_once(spark: SparkSession, table: Names, tmp_path: P
     letter = spark.table(str(landing)).where("_id LIKE '%a.jsonl/1'").first()
     assert letter is not None
     assert bytes(letter["_bytes"]) == b"broken"
+
+
+@pytest.mark.parametrize("first", ["backfill", "query"])
+def test_what_the_query_lands_meanwhile_lands_once(
+    spark: SparkSession, table: Names, tmp_path: Path, first: str
+) -> None:
+    landing = table("landing")
+    land = lander(spark, landing, Events())
+    records, gate, events = (
+        frame(spark, kafka_rows(0, 0, [good(n) for n in range(12)])).coalesce(1),
+        TaskGate(tmp_path),
+        Events(),
+    )
+
+    def refill(rows: DataFrame) -> int:
+        part = BackfillPart("an hour", rows, whole_table_look_up())
+        filler = backfill_landing.LandingBackfiller(
+            "land-flights", lambda *_: iter([part]), land.decoder, IcebergSink(landing), events.reporter
+        )
+        return filler(spark, BackfillRequest("land-flights", None, None, origin="stream"))
+
+    slow = gate.waiting(records, "payload")
+    if first == "backfill":
+        gate.while_it_waits(lambda: refill(slow), lambda: land(records, 0))
+    else:
+        gate.while_it_waits(lambda: land(slow, 0), lambda: refill(records))
+    written = 0 if first == "backfill" else 12
+    assert [events.last()[name] for name in ("read", "written", "duplicates")] == [12, written, 12 - written]
+    assert [row[0] for row in landed(spark, landing)] == sorted(f"flights-topic/0/{n}" for n in range(12))
 
 
 def test_what_cannot_be_refilled_says_what_can(spark: SparkSession, table: Names, tmp_path: Path) -> None:

@@ -114,6 +114,49 @@ def test_a_reset_checkpoint_neither_skips_nor_overwrites_nor_doubles(
         assert again.write(rows(spark, [row(7)]), None, none_refused) == WriteCounts(1, new)
 
 
+@pytest.mark.slow
+def test_rows_without_an_arrival_are_read_and_once_after_a_reset(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows of the second stream alone, in an outer join: some batches have no others, some hold both."""
+    one = sink(tmp_path)
+    alone, mixed, paired = (
+        rows(spark, [row(n, _arrived_at=None if n % 2 else NOON, _landed_at=None) for n in numbers])
+        for numbers in ([1, 3], [2, 5], [6])
+    )
+    one.prepare(spark, alone.schema)
+    assert one.write(alone, place(0), none_refused) == WriteCounts(2, 2)
+    assert flights(spark, tmp_path) == [1, 3]
+    # All that is there has no arrival: only such rows are looked up.
+    early = sink(tmp_path)
+    assert early.write(paired, place(0, "run-2"), none_refused) == WriteCounts(1, 1)
+    assert early.write(alone, place(1, "run-2"), none_refused) == WriteCounts(2, 0)
+    assert one.write(mixed, place(1), none_refused) == WriteCounts(2, 2)
+    for run in ("run-3", "run-4"):
+        again = sink(tmp_path)
+        for number, batch in enumerate((mixed.unionByName(alone), alone, paired)):
+            done = again.write(batch, place(number, run), none_refused)
+            assert done == WriteCounts(batch.count(), 0)
+    assert flights(spark, tmp_path) == folder(spark, tmp_path) == [1, 2, 3, 5, 6]
+
+
+@pytest.mark.slow
+def test_a_committed_batch_takes_rows_that_it_did_not_hold(spark: SparkSession, tmp_path: Path) -> None:
+    """A record that could not be decoded is one of its batch once the schema was corrected."""
+    one = sink(tmp_path)
+    one.prepare(spark, rows(spark, []).schema)
+    one.write(rows(spark, [row(1, _arrived_at=NOON)]), place(0, "earlier"), none_refused)
+    batch = rows(spark, [row(n, _arrived_at=None if n == 5 else NOON) for n in range(6)])
+    for given, written in (
+        (batch.where("flight < 3"), 2),
+        (batch.where("flight < 5"), 2),
+        (batch, 1),
+        (batch, 0),
+        (batch.where("flight < 2"), 0),
+    ):
+        assert sink(tmp_path).write(given, place(0), none_refused) == WriteCounts(given.count(), written)
+    assert flights(spark, tmp_path) == folder(spark, tmp_path) == list(range(6))
+    assert len(list((tmp_path / "_manifests").glob("replay-*.json"))) == 2
+
+
 def test_one_number_with_other_offsets_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     one, batch = sink(tmp_path), rows(spark, [row(1)])
     one.prepare(spark, batch.schema)
