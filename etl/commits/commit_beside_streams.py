@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -46,13 +47,10 @@ def write_beside_streams(
     ConflictError
         Others added such rows during each of the ``MOST_ATTEMPTS`` attempts; nothing was committed.
     """
-    for left in reversed(range(MOST_ATTEMPTS)):
-        try:
+    for _ in range(MOST_ATTEMPTS - 1):
+        with suppress(ConflictError):
             return attempt(NoRowsOfSameArrivalSinceSnapshot.at_newest(spark, table))
-        except ConflictError:
-            if not left:
-                raise
-    raise AssertionError("the last attempt returns or raises")
+    return attempt(NoRowsOfSameArrivalSinceSnapshot.at_newest(spark, table))
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from ..sources.batch_offsets import BatchOffsets
 
 MOST_RECORDS = 50_000
 """Most records of a partition in such a batch. A task decodes them in about half a second, and Spark tries one that fails up to
-four times: in all that is less than the fixed time of a batch in a plan (2 s) and a half."""
+four times: about as long as the fixed time of a batch in a plan (2 s)."""
 
 EXACT_BATCHES = 1_000
-"""Batches that are decoded completely, from one on that had to be read again: of a thousand one is late at most."""
+"""Batches that are decoded completely, from one that had to be read again on: of a thousand at most one is late."""
 
 Result = TypeVar("Result")
 
