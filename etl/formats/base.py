@@ -15,7 +15,8 @@ from ..launch.formats import Format
 from ..record.errors import OWN_REPETITION
 
 UNCERTAIN = f"{OWN_REPETITION}of a small batch needs the exact way, so all of it is read again"
-"""Message of a task that fails because a decoder of :meth:`Decoder.failing_if_uncertain` is not certain of a record."""
+"""Message of a task that fails because a decoder of :meth:`Decoder.failing_if_uncertain` is not certain of a record; or the
+``_stage`` of that record."""
 
 Observe = Callable[[DataFrame, str], DataFrame]
 """Observes rows: gets them and a SQL expression that is null for each good row, and returns the rows."""
@@ -53,10 +54,15 @@ class Decoder(ABC):
         """
         return observe(self.decode(rows), "_error")
 
-    def failing_if_uncertain(self) -> Decoder:
+    def failing_if_uncertain(self, marking: bool = False) -> Decoder:
         """Return a decoder whose task fails with :data:`UNCERTAIN` at a record that needs the exact way; itself if it has none.
 
         The exact way is half of a plan, which takes longer to make than a batch of few records.
+
+        Parameters
+        ----------
+        marking
+            True to set the record's ``_stage`` to :data:`UNCERTAIN` instead, so that a later task may fail.
         """
         return self
 
@@ -99,9 +105,9 @@ class DecoderWrapper(Decoder):
         """Columns of the decoder."""
         return self.decoder.schema
 
-    def failing_if_uncertain(self) -> Decoder:
+    def failing_if_uncertain(self, marking: bool = False) -> Decoder:
         """See :meth:`Decoder.failing_if_uncertain`."""
-        return replace(self, decoder=self.decoder.failing_if_uncertain())
+        return replace(self, decoder=self.decoder.failing_if_uncertain(marking))
 
     def changed_table_name(self, payload: Column) -> Column:
         """See :meth:`Decoder.changed_table_name`."""

@@ -102,20 +102,21 @@ class JsonDecoder(Decoder):
     ----------
     schema
         Schema of the object, from :func:`etl.formats.schema_files.parse_ddl_schema`.
-    only_certain
+    only_certain, marking
         See :meth:`etl.formats.base.Decoder.failing_if_uncertain`.
     """
 
     schema: StructType
     only_certain: bool = False
+    marking: bool = False
     _projections: dict[tuple[str, ...], list[CachedSelect]] = field(
         default_factory=dict, repr=False, compare=False
     )
     """Projections by the kept columns. The driver needs longer to build them than to plan a batch with them."""
 
-    def failing_if_uncertain(self) -> JsonDecoder:
+    def failing_if_uncertain(self, marking: bool = False) -> JsonDecoder:
         """See :meth:`etl.formats.base.Decoder.failing_if_uncertain`."""
-        return JsonDecoder(self.schema, only_certain=True)
+        return JsonDecoder(self.schema, only_certain=True, marking=marking)
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Replace ``payload`` by the schema's columns and those of a dead letter.
@@ -196,7 +197,11 @@ class JsonDecoder(Decoder):
             parsed, fine = [*others, F.col("payload"), quick], _all_true_condition(F.col("fine"), *within)
         # This condition comes first: Spark does not share what only a later branch evaluates.
         tombstone = self._unparsed_dead_letter(dead_letter_verdict("decode", TOMBSTONE))
-        otherwise = F.raise_error(F.lit(UNCERTAIN)) if self.only_certain else self._exact_record_and_verdict()
+        if self.marking:
+            otherwise = self._unparsed_dead_letter(dead_letter_verdict(UNCERTAIN, UNCERTAIN))
+        else:
+            failure = F.raise_error(F.lit(UNCERTAIN))
+            otherwise = failure if self.only_certain else self._exact_record_and_verdict()
         exact = F.when(~fine, F.when(F.col("payload").isNull(), tombstone).otherwise(otherwise))
         found = F.col("exact")
         bad = F.col("exact.verdict").isNotNull()

@@ -46,7 +46,7 @@ from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, read_in_few_t
 from ..sources.source_union import batch_offsets_of_legs
 from .derive import DEAD_LETTER, EnrichThenTransform
 from .offsets_already_in_table import OffsetOverlap, overlap_with_derived_table, overlap_with_landing_table
-from .try_quick_decoding_first import QuickDecodingFirstWriter
+from .try_quick_decoding_first import QuickDecodingFirstWriter, has_few_records
 
 QUERY, RANGE = "millrace.query", "millrace.offsets"
 """Properties of a commit for the audit: the query and the offsets."""
@@ -203,8 +203,8 @@ class DirectBatchWriter:
             return read.values_after_write(done), done
 
         # Other sinks may have delivered a part of a batch when a task fails.
-        offsets = letters.offsets if isinstance(route.sink, IcebergSink) else None
-        figures, done = self._quick_first.write(self.decoder, offsets, write_attempt)
+        few = isinstance(route.sink, IcebergSink) and has_few_records(letters.offsets)
+        figures, done = self._quick_first.write(self.decoder, few, write_attempt)
         if figures["bad"]:
             decoded = self.decoder.decode
             letters.append(

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 from ..checkpoints.checkpoint import Checkpoint
 from ..commits.commit_batch_once import NoRowsSinceSnapshot, TableCommits
 from ..commits.duplicate_look_up_bounds import DuplicateLookUp, TableHistory
-from ..formats.base import Decoder
+from ..formats.base import UNCERTAIN, Decoder
 from ..formats.decoding import data_rules
 from ..launch.settings import LandSettings
 from ..record import batch_accounts, envelope
@@ -33,7 +33,7 @@ from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.batch_offsets import BatchOffsets, read_in_few_tasks
 from ..sources.source_union import LegGuards, Positions, batch_offsets_of_legs
 from .offsets_already_in_table import OffsetOverlap, overlap_with_landing_table
-from .try_quick_decoding_first import QuickDecodingFirstWriter
+from .try_quick_decoding_first import MOST_RECORDS_OF_STREAMS, QuickDecodingFirstWriter, has_few_records
 
 MOST_READS = 3
 """Most reads in a row of a batch that does not replay, if a part of it had to be read again each time."""
@@ -77,6 +77,8 @@ class LandBatchWriter:
     _commits: TableCommits = field(init=False, repr=False)
     _overlap: OffsetOverlap = field(init=False, repr=False)
     _identified: CachedSelect | None = field(default=None, repr=False)
+    _last_count: int | None = field(default=None, repr=False)
+    """Records of the last batch."""
     _quick_first: QuickDecodingFirstWriter = field(default_factory=QuickDecodingFirstWriter, repr=False)
 
     def __post_init__(self) -> None:
@@ -124,6 +126,7 @@ class LandBatchWriter:
             look_ups = partial(self._look_ups, offsets, begun)
             write = partial(self._write_attempt, batch, offsets, positions, distinct)
             done = self._commits.write_with_look_ups(spark, which, look_ups, write)
+            self._last_count = done.offered
             self._report_batch(done, batch_id, begun)
             self.guards.check_expected_positions_found(positions, done.held)
             # A count of the records that were read is there for legs that do not replay.
@@ -166,12 +169,18 @@ class LandBatchWriter:
         fence: NoRowsSinceSnapshot,
     ) -> AppendResult:
         append = partial(self._append_decoded_rows, positions, distinct, look_up, fence)
-        if self.guards.streams:
+        if not self.guards.streams:
+            stamped = envelope.with_hash_and_landing_time(batch)
+            few = has_few_records(offsets)
+            return self._quick_first.write(self.decoder, few, lambda by: append(by.decode(stamped)))
+
+        def append_with_unique_ids(decoder: Decoder) -> AppendResult:
             # Sources that replay return the same records in a second read; these do not.
             read = ObservedFigures(row_count_aggregate("read"))
-            return append(self._decode_with_unique_ids(batch, read), read)
-        stamped = envelope.with_hash_and_landing_time(batch)
-        return self._quick_first.write(self.decoder, offsets, lambda by: append(by.decode(stamped)))
+            return append(self._decode_with_unique_ids(decoder, batch, read), read)
+
+        few = self._last_count is not None and self._last_count <= MOST_RECORDS_OF_STREAMS
+        return self._quick_first.write(self.decoder, few, append_with_unique_ids, marking=True)
 
     def _append_decoded_rows(
         self,
@@ -196,7 +205,7 @@ class LandBatchWriter:
             tasks=self.settings.repartition,
         )
 
-    def _decode_with_unique_ids(self, batch: DataFrame, read: ObservedFigures) -> DataFrame:
+    def _decode_with_unique_ids(self, decoder: Decoder, batch: DataFrame, read: ObservedFigures) -> DataFrame:
         """Read and decode a batch that does not replay, and make the identity of each record unique.
 
         Records are decoded in the tasks that read them, as a shard needs longer to deliver its records than decoding
@@ -204,9 +213,12 @@ class LandBatchWriter:
         from the writing stage: if an executor is lost in between, its shards are read again up to another end,
         although some writes are done already. So records are counted on both sides: the two numbers are
         equal exactly if no shard with records was read twice.
+
+        A record of which the decoder is not certain fails the write behind the shuffle: a task that went on reading would
+        store a position after the attempt.
         """
         kept = envelope.with_hash_and_landing_time(batch, F.col("payload").alias(_CONTENT))
-        decoded = self.decoder.decode_and_observe(kept, lambda rows, _: read.observe(rows))
+        decoded = decoder.decode_and_observe(kept, lambda rows, _: read.observe(rows))
         # Not the session's number of shuffle partitions: 200 by default, and each would be a file.
         tasks = self.settings.repartition or batch.sparkSession.sparkContext.defaultParallelism
         spread = decoded.repartition(tasks, "_id")
@@ -214,13 +226,16 @@ class LandBatchWriter:
             others = [F.col(f"`{name}`") for name in decoded.columns if name not in ("_id", _CONTENT)]
             refusals = (guard.reason_to_refuse_same_identity for guard in self.guards.streams)
             refused = next(filter(None, refusals), None)
+            uncertain = F.col("_stage").eqNullSafe(UNCERTAIN)
             self._identified = CachedSelect(
                 lambda: [
-                    (
+                    F.when(uncertain, F.raise_error(F.lit(UNCERTAIN)))
+                    .otherwise(
                         _identity_with_repetition_number()
                         if refused is None
                         else _identity_or_failure_if_repeated(refused)
-                    ).alias("_id"),
+                    )
+                    .alias("_id"),
                     *others,
                 ]
             )

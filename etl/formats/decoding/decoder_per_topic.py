@@ -90,10 +90,10 @@ class RoutingDecoder(Decoder):
             ]
         )
 
-    def failing_if_uncertain(self) -> RoutingDecoder:
+    def failing_if_uncertain(self, marking: bool = False) -> RoutingDecoder:
         """See :meth:`etl.formats.base.Decoder.failing_if_uncertain`."""
         return RoutingDecoder(
-            tuple(replace(each, decoder=each.decoder.failing_if_uncertain()) for each in self.routes)
+            tuple(replace(each, decoder=each.decoder.failing_if_uncertain(marking)) for each in self.routes)
         )
 
     def decode(self, rows: DataFrame) -> DataFrame:

@@ -99,6 +99,10 @@ def test_without_the_exact_way_rows_are_the_same_or_the_task_fails(spark: SparkS
         with pytest.raises(JVM_ERRORS) as failed:
             certain.decode(rows([payload])).collect()
         assert UNCERTAIN in full_error_text(failed.value)
+        marked = decoder.failing_if_uncertain(marking=True).decode(
+            rows([payload, GOOD + b"}", None, payload])
+        )
+        assert [r["_stage"] for r in marked.orderBy("_id").collect()][2:] == [UNCERTAIN] * 2
 
 
 def test_a_decoder_with_one_way_is_itself_without_the_exact_one(spark: SparkSession) -> None:

@@ -146,6 +146,34 @@ def test_a_small_batch_is_read_again_for_a_record_that_needs_the_exact_way(
     assert len(added_records(spark, landing)) == len(batches)
 
 
+@pytest.mark.faults
+def test_a_small_batch_of_a_stream_is_read_again_for_a_record_that_needs_the_exact_way(
+    spark: SparkSession, table: Names
+) -> None:
+    landing, events, now = table("landing"), Events(), batch_accounts.utc_now()
+    sink = CountingSink(landing)
+    write = lander(spark, landing, events, source=KINESIS, sink=sink)
+    sent = [good(0), b"x", good(2), good(3), good(4), GOOD_AFTER_ALL, b"{broken", b"y"]
+    numbered = zip(kinesis_rows(range(len(sent)), now), sent, strict=True)
+    rows = [(*row[:-1], bytearray(payload)) for row, payload in numbered]
+    # Nothing is known of the first batch, and one that had to be read again is followed by complete ones.
+    batches = [
+        (rows[:2], 1, (2, 0, 2, 1, 1)),
+        (rows[2:4], 1, (2, 0, 2, 2, 0)),
+        (rows[4:7], 2, (3, 0, 3, 2, 1)),
+        (rows[7:], 1, (1, 0, 1, 0, 1)),
+    ]
+    for number, (batch, attempts, accounts) in enumerate(batches):
+        sink.attempts.clear()
+        write(frame(spark, batch), number)
+        assert (len(sink.attempts), events.accounts()) == (attempts, accounts)
+    whole = table("whole")
+    lander(spark, whole, Events(), source=KINESIS)(frame(spark, rows), 0)
+    mine, theirs = (spark.table(str(one)).drop("_landed_at").orderBy("_position") for one in (landing, whole))
+    assert mine.collect() == theirs.collect()
+    assert added_records(spark, landing) == [2, 2, 3, 1]
+
+
 @pytest.mark.slow
 def test_after_a_time_batches_are_tried_without_the_exact_way_again(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
