@@ -29,7 +29,12 @@ from .base import (
 from .delivery import python_task_writes
 from .delivery.dynamodb_items import RowToItemConverter
 from .delivery.python_task_writes import Entry, Refused, RequestWriter, RowToSend
-from .delivery.record_order import is_decided_by_arrival, lane_and_position, order_after_replacement
+from .delivery.record_order import (
+    is_decided_by_arrival,
+    is_not_older,
+    lane_and_position,
+    order_after_replacement,
+)
 
 MOST_ITEMS = 25
 MOST_BYTES = 16 * 1024 * 1024
@@ -45,7 +50,12 @@ LANE, PLACE = "_lane", "_place"
 """Attributes beside ``_order``: a condition can compare attributes, but not parts of them."""
 
 LATER = "attribute_not_exists(#order) OR (#lane = :lane AND #place <= :place) OR (#lane <> :lane AND #order <= :order)"
-"""Condition of the last record of a key (:func:`etl.sinks.delivery.record_order.not_older_sql`)."""
+"""Condition of a delete by the last record of a key (:func:`etl.sinks.delivery.record_order.not_older_sql`)."""
+
+LATER_WITH_TIME = (
+    "attribute_not_exists(#order) OR (#order <= :order AND (#lane <> :lane OR #place <= :place))"
+)
+"""The same of a put, which also needs a time that is not earlier than the item's: it becomes the lane's latest arrival."""
 
 AT_ONCE = 10
 """Concurrent requests of a task, one result each: equal to botocore's number of connections (``max_pool_connections``)."""
@@ -161,7 +171,9 @@ class ResultWriter(ItemWriter):
         record, item = entry
         names = (VERSION,) if record.order is None else (ORDER, LANE, PLACE)
         request = {
-            "ConditionExpression": NOT_LATER if record.order is None else LATER,
+            "ConditionExpression": (
+                NOT_LATER if record.order is None else LATER if record.deleted else LATER_WITH_TIME
+            ),
             "ExpressionAttributeNames": {f"#{name[1:]}": name for name in names},
             "ExpressionAttributeValues": {f":{name[1:]}": item[name] for name in names},
         }
@@ -169,28 +181,23 @@ class ResultWriter(ItemWriter):
             key = {name: item[name] for name in self.form.key}
             ask = partial(self.client.delete_item, TableName=self.table, Key=key, **request)
         else:
-            put = partial(self.client.put_item, TableName=self.table, ReturnValues="ALL_OLD")
-            ask = partial(put, Item=item, **request)
+            request |= {"ReturnValues": "ALL_OLD", "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+            ask = partial(self.client.put_item, TableName=self.table, Item=item, **request)
         try:
             old = aws_clients.call_and_classify_errors(ask).get("Attributes", {}).get(ORDER)
             if old is not None and is_decided_by_arrival(str(record.order), old["S"]):
                 self.unordered += 1
-            if (
-                old is not None
-                and (order := order_after_replacement(str(record.order), old["S"])) != record.order
-            ):
-                # The earlier record of the lane arrived later.
-                with_time = {**item, ORDER: {"S": order}}
-                same = {":order": item[ORDER]}
-                request = {"ExpressionAttributeNames": {"#order": ORDER}, "ExpressionAttributeValues": same}
-                aws_clients.call_and_classify_errors(
-                    partial(put, Item=with_time, ConditionExpression="#order = :order", **request)
-                )
         except aws_clients.RetryableError as busy:
             return busy
         except ClientError as error:
             if aws_clients.error_code(error) == "ConditionalCheckFailedException":
-                return False
+                answer: Any = error.response
+                later = answer.get("Item", {}).get(ORDER)
+                if record.order is None or later is None or not is_not_older(record.order, later["S"]):
+                    return False
+                # The earlier record of the lane arrived later.
+                order = order_after_replacement(record.order, later["S"])
+                return self._try_put_result((record, {**item, ORDER: {"S": order}}))
             if aws_clients.error_code(error) not in _OF_AN_ITEM:
                 raise SinkError(f"DynamoDB table {self.table}: {error}") from error
             return error

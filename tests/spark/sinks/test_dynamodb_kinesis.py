@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from decimal import Decimal
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -367,6 +370,43 @@ def test_throttled_items_and_records_are_put_until_they_are_in(
             assert one.write(part, place(number), none_refused) == WriteCounts(100, 100)
         assert faults.done["part"]
     assert {r["flight"] for r in records(kinesis, "busy")} == set(range(200))
+
+
+class Killed(BaseException):
+    """The end of a process, which no handler of errors catches."""
+
+
+@pytest.mark.faults
+def test_a_lane_stays_as_late_as_its_latest_record_after_a_kill_at_any_request(dynamodb: str) -> None:
+    """A record replaces one of its lane that arrived later, is killed, and comes again; one of another lane arrived between."""
+    histories = []
+    for kill in range(1, 5):
+        table = make_table(dynamodb, f"killed-{kill}", "_id")
+        requests = count(1)
+
+        def asked(wrapped: Any, kill: int = kill, requests: Iterator[int] = requests, **request: Any) -> Any:
+            answer = wrapped(**request)
+            if next(requests) == kill:
+                raise Killed
+            return answer
+
+        form = RowToItemConverter.for_columns(
+            StructType().add("_id", "string").add("n", "integer").add("_order", "string")
+        )
+        for n, (lane, time) in enumerate((("a", 10), ("a", 5), ("b", 7))):
+            order = f"1{time:016}{lane * 16}{n:064}"
+            text = json.dumps({"_id": "k", "n": n, "_order": order})
+            record = RowToSend("k", None, None, None, None, text, order=order)
+            for _ in range(2):  # a batch comes again
+                client = aws_clients.make_client("dynamodb", REGION, dynamodb)
+                client.put_item = partial(asked, client.put_item)
+                writer = ResultWriter(client, Backoff("DynamoDB table killed"), table.name, form)
+                with suppress(Killed):
+                    list(writer.add_and_yield_refused(record))
+                    assert list(writer.write_rest_and_yield_refused()) == []
+                writer.close()
+        histories.append([int(item["n"]) for item in table.scan()["Items"]])
+    assert histories == [[1]] * 4
 
 
 @pytest.mark.faults
