@@ -54,6 +54,10 @@ _DATA = ("22", "23", "54")
 """SQLSTATE classes of errors in a row: a value out of its type's range, a constraint, a limit of the server
 (such as a text that is too long for an index)."""
 
+_CHECK_DEFERRED = "SET CONSTRAINTS ALL IMMEDIATE"
+"""Checks the deferred constraints of what the transaction has written, and later ones with each statement; at the commit no row
+could be named."""
+
 ATTEMPT = "_attempt"
 """Column of the staging table: the attempt that wrote the row. If a second run empties the table and fills it with its
 rows, the first run finds too few of its own."""
@@ -330,6 +334,7 @@ class PostgresTable:
         try:
             deleted = session.run_and_count_rows(self._delete_statement(attempt)) if self.deletes else 0
             written, spoilt = deleted + session.run_and_count_rows(self._merge_statement(session, attempt)), 0
+            session.run_and_count_rows(_CHECK_DEFERRED)
         except Py4JJavaError as error:
             if not (sql_state(error) or "").startswith(_DATA):
                 raise
@@ -411,8 +416,13 @@ class PostgresTable:
         )
 
     def _merge_row_by_row_and_count(self, session: PostgresSession, attempt: str) -> tuple[int, int]:
-        """Merge row by row, each in a subtransaction: slower, and only for a batch in which the table refused one."""
+        """Merge row by row, each in a subtransaction: slower, and only for a batch in which the table refused one.
+
+        Deletes come first, as in a complete merge. A row may be refused for a value that a later row of the batch
+        gives up, so refused rows are tried again until a round writes none.
+        """
         session.run_and_count_rows(f"TRUNCATE {self.refused_identities_table}")
+        session.run_and_count_rows(_CHECK_DEFERRED)
         names = ", ".join(map(quote_identifier, self.identity))
         values = ", ".join(f"r.{quote_identifier(c)}" for c in self.identity)
         put = f"{self._insert_clause} VALUES ({self._sql_of_cast_columns(session, 'r')}) {self._conflict_clause};"
@@ -420,13 +430,21 @@ class PostgresTable:
             same = " AND ".join(f"t.{quote_identifier(c)} = r.{quote_identifier(c)}" for c in self.identity)
             gone = f"{same}{self._not_older_sql('r', ' AND ')}"
             put = f"IF r.{DELETED} THEN DELETE FROM {self._quoted_table_name()} t WHERE {gone}; ELSE {put} END IF;"  # noqa: S608 - quoted
+        refused, order = self.refused_identities_table, f" ORDER BY s.{DELETED} DESC" if self.deletes else ""
+        mine, theirs = (
+            " AND ".join(f"f.{quote_identifier(c)} = {row}.{quote_identifier(c)}" for c in self.identity)
+            for row in "rs"
+        )
         session.run_and_count_rows(
-            "DO $millrace$ DECLARE r record; one bigint; written bigint := 0; "  # noqa: S608 - quoted
-            f"BEGIN FOR r IN SELECT DISTINCT s.* FROM {self._sql_from_rows_of_attempt(attempt)} LOOP BEGIN "
+            "DO $millrace$ #variable_conflict use_variable DECLARE r record; one bigint; written bigint := 0; done bigint; repeating boolean := false; "  # noqa: S608 - quoted
+            f"BEGIN LOOP done := 0; FOR r IN SELECT DISTINCT s.* FROM {self._sql_from_rows_of_attempt(attempt)} "
+            f"AND (NOT repeating OR EXISTS (SELECT 1 FROM {refused} f WHERE {theirs})){order} LOOP BEGIN "
             f"{put} GET DIAGNOSTICS one = ROW_COUNT; written := written + one; "
+            f"IF repeating THEN DELETE FROM {refused} f WHERE {mine}; done := done + 1; END IF; "
             "EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN "
-            f"INSERT INTO {self.refused_identities_table} ({names}, \"_refused\") VALUES ({values}, SQLSTATE || ': ' || SQLERRM); "
-            "END; END LOOP; PERFORM set_config('millrace.written', written::text, true); END $millrace$"
+            f"IF NOT repeating THEN INSERT INTO {refused} ({names}, \"_refused\") VALUES ({values}, SQLSTATE || ': ' || SQLERRM); "
+            "END IF; END; END LOOP; EXIT WHEN repeating AND done = 0; repeating := true; END LOOP; "
+            "PERFORM set_config('millrace.written', written::text, true); END $millrace$"
         )
         ((written,),) = session.query("SELECT current_setting('millrace.written')")
         ((spoilt,),) = session.query(f"SELECT count(*) FROM {self.refused_identities_table}")  # noqa: S608 - quoted

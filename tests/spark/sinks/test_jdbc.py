@@ -265,6 +265,37 @@ def test_what_a_database_does_not_let_go_is_a_letter_and_the_others_are_in(
     assert server.run("SELECT carrier FROM shop.held ORDER BY 1") == [["AA"], ["DL"]]
 
 
+@pytest.mark.faults
+def test_a_value_that_a_row_of_the_batch_gives_up_is_free_also_beside_a_refused_row(
+    spark: SparkSession, server: Postgres
+) -> None:
+    one, refused = sink(server, "taken"), Refused()
+    one.prepare(spark, changes(spark, {}).schema)
+    server.run("ALTER TABLE shop.taken ADD UNIQUE (flights), ADD CHECK (flights < 100)")
+    one.write(changes(spark, {"ZZ": 1, "YY": 2}), place(0), none_refused)
+    batch = changes(spark, {"ZZ": None, "AA": 1, "YY": 3, "BB": 2, "CC": 200})
+    assert one.write(batch, place(1), refused) == WriteCounts(5, 4, 1)
+    assert "violates check constraint" in refused.letters[0]["_error"]
+    assert server.run("SELECT carrier, flights FROM shop.taken ORDER BY 1") == [
+        ["AA", "1"],
+        ["BB", "2"],
+        ["YY", "3"],
+    ]
+
+
+@pytest.mark.faults
+def test_a_row_that_breaks_a_deferred_constraint_is_a_letter(spark: SparkSession, server: Postgres) -> None:
+    one, refused = sink(server, "deferred"), Refused()
+    one.prepare(spark, changes(spark, {}).schema)
+    server.run(
+        "CREATE TABLE shop.carriers (carrier text PRIMARY KEY); INSERT INTO shop.carriers VALUES ('AA'); "
+        "ALTER TABLE shop.deferred ADD FOREIGN KEY (carrier) REFERENCES shop.carriers DEFERRABLE INITIALLY DEFERRED"
+    )
+    assert one.write(changes(spark, {"AA": 1, "UA": 2}), place(0), refused) == WriteCounts(2, 1, 1)
+    assert "violates foreign key" in refused.letters[0]["_error"]
+    assert server.run("SELECT carrier FROM shop.deferred") == [["AA"]]
+
+
 def test_a_table_that_does_not_fit_is_refused_at_the_start(spark: SparkSession, server: Postgres) -> None:
     server.run(
         "SET ROLE writer; CREATE TABLE shop.other (_id text, carrier int, flights date, owner text NOT NULL)"
