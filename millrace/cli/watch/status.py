@@ -18,8 +18,7 @@ from rich.text import Text
 
 from millrace.cli.run.start_stop_drain import run_verb_and_print_outcome
 from millrace.cli.shared.console import FAILED, word_columns
-from millrace.cli.shared.options import AsJson, EnvironmentName, load_environment_with_job
-from millrace.completion import complete_job_names
+from millrace.cli.shared.options import AsJson, EnvironmentName, complete_job_names, load_environment_with_job
 from millrace.config import Environment
 from millrace.lifecycle.account.deployed_environment import (
     DeployedEnvironment,
