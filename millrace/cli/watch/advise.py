@@ -237,7 +237,7 @@ def _check_is_streaming_log(history: History, log: EventLog) -> None:
         raise wrong_option_error(
             "PATH",
             log.name,
-            "an event log as Spark writes it, plain or compressed with zstd, gzip, lz4, lzf or snappy; this "
+            "an event log as Spark writes it, plain or compressed with zstd, gzip, lz4 or snappy; this "
             f"file has no event that can be read ({history.unread:,} lines are no events of Spark){cut}",
         )
     jobs = f"{len(history.jobs):,} Spark job{'s' * (len(history.jobs) != 1)}"
