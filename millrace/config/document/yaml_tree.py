@@ -267,7 +267,9 @@ class _TreeBuilder:
                 self.mistakes.append((finding, line))
                 continue
             if node.flow_style and value_node.start_mark.index == key_node.end_mark.index:
-                finding = Finding((*path, key), "no value", f"{key}: VALUE; inside {{ }} a comma ends a value")
+                finding = Finding(
+                    (*path, key), "no value", f"{key}: VALUE; inside {{ }} a comma ends a value"
+                )
                 self.mistakes.append((finding, line))
                 continue
             own[key] = self.build_tree(value_node, line, above, (*path, key))
