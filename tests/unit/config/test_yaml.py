@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 from pathlib import Path
 
 import pytest
@@ -124,6 +126,36 @@ def test_what_null_removes_and_others_need_is_told_as_missing(project: Path) -> 
         project, "extends: base\nstreams: {clicks: {traffic: {record_size: null}}}\n", "small"
     )
     assert (problem.file, problem.key) == ("environments/small.yaml", "streams.clicks.traffic.record_size")
+
+
+_TEXTS = (
+    "a: {b: 1, c: [x, y]}\nd: &k\n  - 1\n  - '2'\ne: *k\n<<: {f: 1}\ng: |\n  text\n  more\nh: >-\n  x\n",
+    "a: 1\nb: 012\nc: 0o7\nd: 1_000\ne: yes\nf: ~\ng: 2020-01-01\nh: 1:30\ni: .inf\na: again\n",
+    'a: {x: 1,000, y: 2}\nb: {"k":1}\nc: http://x#y\nd: a #c\n? e\n: !!str 5\n',
+)
+
+
+def test_both_parsers_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, chance = tmp_path / "a.yaml", random.Random(1)
+    other_form = vars(yaml_tree)["_READ_DIFFERENTLY"]
+    for _ in range(1500):
+        text = chance.choice(_TEXTS)
+        for _ in range(chance.choice([0, 1, 1, 2, 4])):
+            at = chance.randrange(len(text))
+            added = chance.choice("\t\n :-#{}[],&*!|>'\"%@`?~<=0x1_.\\é\u2028\u00a0\ufeff") * chance.choice(
+                [0, 1, 1]
+            )
+            text = text[:at] + added + text[at + (not added) :]
+        file.write_text(text, newline="")
+        results = []
+        for for_python in (other_form, re.compile("")):  # the second one fits every text
+            monkeypatch.setattr(yaml_tree, "_READ_DIFFERENTLY", for_python)
+            try:
+                read = yaml_tree.read_document(file)
+                results.append((str(read.tree), read.mistakes))
+            except yaml_tree.DocumentError:
+                results.append(("refused", ()))
+        assert results[0] == results[1], text
 
 
 @pytest.mark.parametrize("text", ["a: " + "[" * 60_000, "a:\n - " + "- " * 60_000, "a: " + "{a: " * 60_000])

@@ -27,6 +27,7 @@ COMES_WITH = {
     "botocore": "boto3",
     "click": "typer",
     "pydantic_core": "pydantic",
+    "_ruamel_yaml": "ruamel.yaml",
 }
 """Packages of others that need them, by import."""
 
