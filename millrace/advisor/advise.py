@@ -57,8 +57,6 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
             reads_and_writes.read_and_write_findings(view, cores),
             state_growth_and_failures.state_findings(view),
         )
-        if (other := overhead.engine_without_batches_advice(view)) is not None:
-            notes.append(other)
         if not view.has_enough_batches:
             notes.append(
                 f"{view.query.name} has {len(view.settled_batches)} settled batches with records: its durations are judged "

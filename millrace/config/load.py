@@ -148,6 +148,17 @@ def load(
     return environment
 
 
+def declared_job_names(name_or_path: str) -> tuple[str, ...]:
+    """Return the jobs of an environment's files, which may have mistakes; none of a file that cannot be read."""
+    root = find_root()
+    try:
+        file = _environment_file(name_or_path, root, {})
+        tree = _read_file_and_extended_ones(file, root, [], (), {})
+    except ConfigurationError:
+        return ()
+    return tuple(_declared_names(tree.to_json(), "jobs"))
+
+
 def _environment_file(name: str, root: FilePath, texts: Mapping[FilePath, str]) -> FilePath:
     if name.endswith((".yaml", ".yml")) or "/" in name:
         file = FilePath(name).resolve()

@@ -1,4 +1,4 @@
-"""Transforms of an imported job, to be finished: a function for each query of its program, with the program's own lines beside it."""
+"""Transforms of an imported job, to be finished: a function for each query of its program, with the places of its lines."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import ast
 import itertools
 import keyword
 import re
-import textwrap
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from millrace.advisor.existing.program_lines_without_secrets import lines_without_secrets, snake_case
 from millrace.advisor.programs.possible_values import Unknown
 from millrace.advisor.programs.program_stream_model import FORMAT, SINK, ProgramSource, Query
 from millrace.config.document.placeholders_left_by_import import placeholder_for_question
@@ -26,8 +23,8 @@ if TYPE_CHECKING:
 MODULE = "imported"
 """Name of the module in the job's folder below ``pipelines/``."""
 
-_LONGEST, _LONGEST_NAME = 400, 30
-"""Lines of a function that are quoted, and characters of a name: with ``derive-`` and a number it is the key of a query."""
+_LONGEST_NAME = 30
+"""Characters of a name: with ``derive-`` and a number it is the key of a query."""
 
 _PLACES = ("table", "path", "topic", "checkpointlocation")
 """Options that tell apart what queries write."""
@@ -44,8 +41,8 @@ class ProgramQuery(NamedTuple):
         Of the function, or of the query without one.
     sink
         The sink's format, where the program names one.
-    text
-        The function's lines; empty without one.
+    places
+        Lines of the program that make its rows.
     reads
         Numbers of the streams that it reads, among those that are imported.
     query
@@ -55,7 +52,7 @@ class ProgramQuery(NamedTuple):
     name: str
     line: int
     sink: str
-    text: str
+    places: str
     reads: tuple[int, ...]
     query: Query
 
@@ -129,7 +126,7 @@ def _is_table(query: Query) -> bool:
 
 
 def queries_to_derive(
-    queries: Sequence[Query], streams: Sequence[Sequence[ProgramSource]], program: str
+    queries: Sequence[Query], streams: Sequence[Sequence[ProgramSource]]
 ) -> tuple[ProgramQuery, ...]:
     """Return the queries that become derive queries.
 
@@ -141,10 +138,6 @@ def queries_to_derive(
         if keeps_rows(each)
     ]
     several = {n for n, times in Counter(reads for _, reads in remaining).items() if times > 1}
-    lines = lines_without_secrets(program) if remaining else []
-    with warnings.catch_warnings(action="ignore"):
-        tree = ast.parse(program if remaining else "")
-    statements = [each for each in ast.walk(tree) if isinstance(each, ast.stmt) and not hasattr(each, "body")]
     derived: dict[str, ProgramQuery] = {}
     for query, reads in remaining:
         node, sink = query.function, " or ".join(sink_formats(query))
@@ -155,16 +148,10 @@ def queries_to_derive(
         name = next(
             each for n in itertools.count(1) if (each := f"{base}_{n}" if n > 1 else base) not in derived
         )
-        shaping = [
-            (each.lineno, each.end_lineno or each.lineno)
-            for each in statements
-            if any(each.lineno <= line <= (each.end_lineno or 0) for line in (*query.lines, query.line))
-        ]
-        first, last = (query.line, 0) if node is None else (node.lineno, node.end_lineno or node.lineno)
-        parts = [lines[begin - 1 : end] for begin, end in sorted({*shaping} - {(first, last)})]
-        parts.append(lines[first - 1 : min(last, first + _LONGEST - 1)])
-        text = "\n".join(textwrap.dedent("\n".join(each)) for each in parts if each)
-        derived[name] = ProgramQuery(name, first, sink, text, reads, query)
+        first, last = (query.line, query.line) if node is None else (node.lineno, node.end_lineno)
+        places = {str(each): None for each in sorted({*query.lines, query.line})}
+        places[f"{first} to {last}" if last != first else f"{first}"] = None
+        derived[name] = ProgramQuery(name, first, sink, ", ".join(places), reads, query)
     return tuple(derived.values())
 
 
@@ -204,10 +191,15 @@ def _transform_name(query: Query, sink: str) -> str:
     """Return a name from the function of a query, else from its table, else from its line; another query may have the same."""
     table = _only_text(query, "table").rpartition(".")[2].strip("`")
     named = table if query.function is None or isinstance(query.function, ast.Lambda) else query.function.name
-    name = re.sub(r"[^a-z0-9]+", "_", snake_case(named or f"{sink or 'query'}_{query.line}")).strip("_")
+    name = re.sub(r"[^a-z0-9]+", "_", _snake_case(named or f"{sink or 'query'}_{query.line}")).strip("_")
     if not name.isidentifier() or keyword.iskeyword(name):
         name = re.sub(r"\W+", "_", f"{sink or 'write'}_{name}").rstrip("_")
     return name[:_LONGEST_NAME].rstrip("_")
+
+
+def _snake_case(name: str) -> str:
+    """Return a name in small letters, its words divided by underscores."""
+    return re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 def _only_text(query: Query, option: str) -> str:
@@ -251,7 +243,7 @@ def derive_query_sections(written: Sequence[ProgramQuery], env: str, landed: Seq
 def transforms_module_text(where: str, written: Sequence[ProgramQuery]) -> str:
     """Return the module with their transforms."""
     parts = [
-        f'"""Transforms of {where}, to be finished: the lines of its program stand below each."""\n\n'
+        f'"""Transforms of {where}, to be finished: each names the lines of its program."""\n\n'
         "from __future__ import annotations\n\nfrom pyspark.sql import DataFrame\n\n\n"
         "def _unfinished(rows: DataFrame, line: int) -> DataFrame:\n"
         '    raise NotImplementedError(f"line {line} of the program is not written as a transform yet")\n'
@@ -260,9 +252,9 @@ def transforms_module_text(where: str, written: Sequence[ProgramQuery]) -> str:
         parts.append(
             f"\n\ndef {each.name}(rows: DataFrame) -> DataFrame:\n"
             f'    """{each.origin}: return the rows to write; the query\'s sink writes them."""\n'
+            f"    # The program makes them in line {each.places}.\n"
             f"    return _unfinished(rows, {each.line})\n"
         )
-        parts.append("".join(f"#{' ' * bool(line)}{line}\n" for line in each.text.splitlines()))
     return "".join(parts)
 
 

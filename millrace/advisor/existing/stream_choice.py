@@ -197,7 +197,7 @@ class _StreamChoice:
             for each in self.program.queries
             if not each.sources or any(set(each.sources) & set(one) for one in streams)
         ]
-        derived = queries_to_derive(queries, streams, self.text)
+        derived = queries_to_derive(queries, streams)
         self.notes += notes_on_queries(queries, derived)
         return derived
 

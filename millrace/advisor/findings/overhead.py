@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from millrace.advisor.findings.advised_job_keys_and_cost import option_family_of_query
 from millrace.advisor.findings.capacity import flags_of_batches_at_limit
 from millrace.advisor.findings.model import Finding
 from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
@@ -44,31 +43,6 @@ def overhead_findings(view: QueryView) -> Iterator[Finding]:
         yield planning
     if checkpoint is None and planning is None:
         yield from _short_trigger_finding(view)
-
-
-def engine_without_batches_advice(view: QueryView) -> str | None:
-    """Describe the alternative for a query whose overhead takes half of its latency or more; None for any other.
-
-    Real-time mode came with Spark 4.1: for queries without state, in Scala, with Kafka as source and sink, and with
-    all tasks running at once (Structured Streaming Programming Guide, "Real-time Mode"; PySpark's ``trigger`` does
-    not have it).
-    """
-    latency = view.subject.latency_limit_seconds(view.query)
-    if (
-        latency is None
-        or not view.has_enough_batches
-        or option_family_of_query(view.query, view.history.engine) != "kafka"
-    ):
-        return None
-    overhead = median_with_interval(view.overhead_seconds)
-    # A record waits for a trigger, and for its batch.
-    if overhead.low < latency / 2 or any(each.state for each in view.settled_batches):
-        return None
-    return (
-        f"{view.query.name}: {overhead.value:.2g} s of every batch is overhead, more than half of the {latency:g} s of its latency, which no "
-        "trigger changes. Spark's real-time mode (from 4.1, on Glue 6.0) has no batches to wait for, but takes a program of your own: "
-        "in Scala, from Kafka to Kafka or a writer of yours, and as many cores as there are partitions, always, so without scaling"
-    )
 
 
 def _interval_for_overhead(overhead: float, view: QueryView) -> float:

@@ -1,8 +1,8 @@
-"""Decompression of event logs, piece by piece: all of Spark's codecs, and logs that are still written.
+"""Decompression of event logs, piece by piece: zstd, lz4 and snappy as Spark writes them, gzip, and logs that are still written.
 
 The first bytes tell the codec, so a log that was renamed or copied under another name is read too. zstd has
-frames; lz4, lzf and snappy come in the framing of the Java libraries that Spark uses (lz4-java's block stream,
-compress-lzf's chunks, snappy-java's stream), and in the frames of the ``lz4`` command and of snappy's framing format.
+frames; lz4 and snappy come in the framing of the Java libraries that Spark uses (lz4-java's block stream and
+snappy-java's stream).
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ _SLICE = 512
 
 _LZ4_HEADER = struct.Struct("<8sBIII")
 _LZ4_RAW, _LZ4_PACKED = 0x10, 0x20
-_LZ4_FRAME = b"\x04\x22\x4d\x18"
 _XERIAL_HEADER = 16
 _RAW_SNAPPY = re.compile(rb'[^{\n][^\n]{1,8}\{"Event":"')
 """Begin of a log in raw snappy: its length and the length of a literal come before the first event."""
@@ -36,6 +35,9 @@ _OTHERS = {
     b"\xfd7zXZ\x00": "xz",
     b"PK\x03\x04": "zip",
     b"\x02\x21\x4c\x18": "the old format of the lz4 command",
+    b"\x04\x22\x4d\x18": "the format of the lz4 command",
+    b"\xff\x06\x00\x00sNaPpY": "snappy's framing format",
+    b"ZV": "lzf",
 }
 """Formats that are named and not read, by their first bytes."""
 
@@ -43,8 +45,7 @@ _BLOCK_LIMIT = 32 * 1024 * 1024
 """Largest block of Spark's codecs, compressed or not; a longer one is damage (lz4-java: 32 MiB at most)."""
 
 
-_BROKEN = (cramjam.DecompressionError, zstandard.ZstdError, zlib.error, IndexError)
-"""Errors of decompressors; the last one is of :func:`_decompress_lzf_chunk`, for a chunk that ends inside a copy."""
+_BROKEN = (cramjam.DecompressionError, zstandard.ZstdError, zlib.error)
 
 
 class TruncatedDataError(Exception):
@@ -127,38 +128,6 @@ def _decompress_spark_lz4(stream: io.BufferedReader) -> Iterator[bytes]:
             )
 
 
-def _decompress_lz4_frames(stream: io.BufferedReader) -> Iterator[bytes]:
-    """Unpack frames of the ``lz4`` command (LZ4 Frame Format 1.6): descriptor, blocks, an end mark, checksums."""
-    for magic in _block_headers(stream, 4):
-        if magic != _LZ4_FRAME:
-            raise DamagedDataError("the file is damaged: an lz4 frame has a wrong header")
-        flags, sizes = _read_exactly(stream, 2)
-        if not flags & 0x20:
-            raise DamagedDataError(
-                "blocks of this lz4 file depend on each other, which is not supported: decompress it with "
-                "lz4 -d"
-            )
-        _read_exactly(stream, 8 * bool(flags & 0x08) + 4 * bool(flags & 0x01) + 1)
-        room = bytearray(1 << (8 + 2 * (sizes >> 4 & 7)))  # a block does not tell its size
-        while size := int.from_bytes(_read_exactly(stream, 4), "little"):
-            data = _read_exactly(stream, size & 0x7FFFFFFF)
-            yield data if size >> 31 else bytes(room[: cramjam.lz4.decompress_block_into(data, room)])
-            _read_exactly(stream, 4 * bool(flags & 0x10))
-        _read_exactly(stream, 4 * bool(flags & 0x04))
-
-
-def _decompress_snappy_frames(stream: io.BufferedReader) -> Iterator[bytes]:
-    """Unpack snappy's framing format: chunks of a kind, a length, a checksum and data."""
-    for head in _block_headers(stream, 4):
-        data = _read_exactly(stream, int.from_bytes(head[1:], "little"))
-        if head[0] == 0:
-            yield _decompress_snappy_block(data[4:])
-        elif head[0] == 1:
-            yield data[4:]
-        elif head[0] < 0x80:
-            raise DamagedDataError(f"the file is damaged: a snappy chunk has the unknown type {head[0]}")
-
-
 def _decompress_xerial_snappy(stream: io.BufferedReader) -> Iterator[bytes]:
     _read_exactly(stream, _XERIAL_HEADER)
     for head in _block_headers(stream, 4):
@@ -174,54 +143,11 @@ def _decompress_snappy_block(data: bytes) -> bytes:
     return bytes(cramjam.snappy.decompress_raw(data))
 
 
-def _decompress_lzf(stream: io.BufferedReader) -> Iterator[bytes]:
-    for head in _block_headers(stream, 5):
-        if head[:2] != b"ZV":
-            raise DamagedDataError("the file is damaged: an lzf chunk has a wrong header")
-        length = int.from_bytes(head[3:5], "big")
-        if head[2] == 0:
-            yield _read_exactly(stream, length)
-        else:
-            size = int.from_bytes(_read_exactly(stream, 2), "big")
-            yield _decompress_lzf_chunk(_read_exactly(stream, length), size)
-
-
-def _decompress_lzf_chunk(data: bytes, size: int) -> bytes:
-    """Decode one chunk: runs of literals, and copies of what was written up to 8 KiB before (LibLZF's format)."""
-    out = bytearray()
-    at = 0
-    while at < len(data):
-        control = data[at]
-        at += 1
-        if control < 32:
-            out += data[at : at + control + 1]
-            at += control + 1
-            continue
-        length = control >> 5
-        if length == 7:
-            length += data[at]
-            at += 1
-        back = len(out) - ((control & 0x1F) << 8) - data[at] - 1
-        at += 1
-        if back < 0:
-            raise DamagedDataError("the file is damaged: an lzf chunk refers to data before its beginning")
-        for place in range(back, back + length + 2):  # may overlap what it writes
-            out.append(out[place])
-        if len(out) > size:
-            break
-    if len(out) != size:
-        raise DamagedDataError("the file is damaged: an lzf chunk has another length than its header says")
-    return bytes(out)
-
-
 _CODECS: dict[bytes, Callable[[io.BufferedReader], Iterator[bytes]]] = {
     b"\x28\xb5\x2f\xfd": partial(
         _decompress_zstd_or_gzip, opened=lambda: zstandard.ZstdDecompressor().decompressobj()
     ),
     b"LZ4Block": _decompress_spark_lz4,
-    _LZ4_FRAME: _decompress_lz4_frames,
-    b"\xff\x06\x00\x00sNaPpY": _decompress_snappy_frames,
     b"\x82SNAPPY\x00": _decompress_xerial_snappy,
-    b"ZV": _decompress_lzf,
     b"\x1f\x8b": partial(_decompress_zstd_or_gzip, opened=lambda: zlib.decompressobj(wbits=31)),
 }

@@ -42,7 +42,7 @@ _HEAD = 1000
 """Bytes that show whether a file is a log."""
 
 _PART = re.compile(
-    r"events_(?P<index>\d+)_(?P<app>.+?)(?P<codec>\.(zstd|lz4|lzf|snappy))?(?P<compact>\.compact)?"
+    r"events_(?P<index>\d+)_(?P<app>.+?)(?P<codec>\.(zstd|lz4|snappy))?(?P<compact>\.compact)?"
 )
 _FOLDER = "eventlog_v2_"
 _NO_LOG = re.compile(
@@ -140,7 +140,7 @@ def find_event_logs(place: str, client: Any = None) -> tuple[EventLog, ...]:
             "PATH",
             place,
             "an event log of Spark, or a folder or prefix that holds some: plain, or compressed with zstd, "
-            "gzip, lz4, lzf or snappy (in its framing format or that of Java). Raw snappy cannot be told "
+            "gzip, lz4 or snappy as Spark writes them. Raw snappy cannot be told "
             "from other data: decompress it first",
         )
     return tuple(logs)
@@ -247,7 +247,7 @@ def _group_rolled_parts(files: Iterable[LogFile]) -> Iterator[EventLog]:
             and (file.asked or not _NO_LOG.fullmatch(name))
             and (_NAMED.fullmatch(name) or _is_event_log(file))
         ):
-            shown = re.sub(r"\.(zstd|lz4|lzf|snappy|gz)$", "", file.path.removesuffix(_RUNNING))
+            shown = re.sub(r"\.(zstd|lz4|snappy|gz)$", "", file.path.removesuffix(_RUNNING))
             yield EventLog(shown, (file,), lost=False)
     for folder, parts in rolled.items():
         yield _rolled_log(folder, parts, finished=folder in finished)

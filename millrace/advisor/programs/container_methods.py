@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from millrace.advisor.programs.possible_values import (
-    ABSENT,
     MOST_ITEMS,
     DictValue,
     ListValue,
@@ -78,23 +77,12 @@ def _call_list_method(
             items.append(item)
         case ("extend" | "__iadd__", more):
             items.extend(_items_or_raise(more, line))
-        case ("insert", place, item):
-            items.insert(_plain(place), item)
-        case ("remove", item):
-            del items[[_plain(each) for each in items].index(_plain(item))]
         case ("pop", *place):
             result = items.pop(*map(_plain, place))
-        case ("reverse",):
-            items.reverse()
         case ("clear",):
             items.clear()
-        case ("sort",):
-            plain = [_plain(each) for each in items]
-            items = [items[place] for place in sorted(range(len(items)), key=plain.__getitem__)]
         case ("copy",):
             return of, MutableObject.holding(of, line=line)
-        case ("__delitem__", place):
-            del items[_plain(place)]
         case ("__setitem__", bounds, more):
             items[_plain(bounds)] = _items_or_raise(more, line)
         case _:
@@ -130,9 +118,6 @@ def _call_dict_method(
             missing = default[0] if default else unknown_value(f"the key {_plain(key)}", line)
             result = of.value_of_key(_plain(key), missing)
             table.pop(_plain(key), None)
-        case ("popitem",) if not of.more and not any(ABSENT[0] in each for each in table.values()):
-            key, value = table.popitem()
-            result = known_value(ListValue((known_value(key, line), value), tuple), line)
         case ("clear",):
             return DictValue(), result
         case ("copy" | "asDict",):

@@ -1,4 +1,4 @@
-"""Evaluation of a program's assignments: to names, attributes, items and slices, and by patterns."""
+"""Evaluation of a program's assignments: to names, attributes, items and slices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from millrace.advisor.programs.possible_values import (
 
 
 class AssignmentEvaluator(CallEvaluator):
-    """Evaluation of a program's assignments: to names, attributes, items and slices, and by patterns."""
+    """Evaluation of a program's assignments: to names, attributes, items and slices."""
 
     def _augmented_value(self, node: ast.AugAssign, scope: NameScope) -> Values:
         """Return the value of a name after ``+=`` and others; a list or a dictionary is changed itself."""
@@ -44,31 +44,6 @@ class AssignmentEvaluator(CallEvaluator):
             return (each,)
 
         return self.evaluate_alternatives([partial(augment, each) for each in of])
-
-    def _pattern_holds(self, pattern: ast.pattern, subject: Values, scope: NameScope) -> bool | None:
-        match pattern:
-            case ast.MatchValue():
-                return self.compare(
-                    ast.Eq(), subject, self.evaluate_expression(pattern.value, scope), pattern.lineno
-                )
-            case ast.MatchSingleton():
-                return self.compare(
-                    ast.Is(), subject, known_value(pattern.value, pattern.lineno), pattern.lineno
-                )
-            case ast.MatchOr():
-                several = [self._pattern_holds(each, subject, scope) for each in pattern.patterns]
-                return True if True in several else None if None in several else False
-            case ast.MatchAs():
-                return pattern.pattern is None or self._pattern_holds(pattern.pattern, subject, scope)
-            case _:
-                return None
-
-    def _bind_pattern(self, pattern: ast.pattern, subject: Values, scope: NameScope) -> None:
-        for each in ast.walk(pattern):
-            name = getattr(each, "name", None) or getattr(each, "rest", None)
-            if isinstance(name, str):
-                part = unknown_of_values(subject, "a part of a value", pattern.lineno)
-                self._assign_name(name, subject if each is pattern else part, scope)
 
     def assign(self, target: ast.expr, value: Values, scope: NameScope) -> None:
         """Give a name, an attribute or an item its values."""

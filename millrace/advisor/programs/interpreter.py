@@ -94,7 +94,9 @@ class Interpreter(AssignmentEvaluator):
                 return self._run_with(node, scope)
             case ast.Match():
                 subject = self.evaluate_expression(node.subject, scope)
-                return self._run_cases(subject, node.cases, scope)
+                for each in node.cases:
+                    run_case = partial(self._run_case, each, subject, scope)
+                    self.run_alternatives([run_case, lambda: True])
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 made = known_value(self.program_function(node, scope), node.lineno)
                 self._assign_name(node.name, self._decorated_value(made, node, scope), scope)
@@ -292,19 +294,12 @@ class Interpreter(AssignmentEvaluator):
         handlers = [ast.ExceptHandler(None, None, [raise_again], lineno=line)]
         return self._run_try(ast.Try(body, handlers, [ast.Expr(leave_call, lineno=line)], []), scope)
 
-    def _run_cases(self, subject: Values, cases: Sequence[ast.match_case], scope: NameScope) -> bool:
-        if not cases:
-            return True
-        case, *others = cases
-        run_others = partial(self._run_cases, subject, others, scope)
-
-        def run_case() -> bool:
-            self._bind_pattern(case.pattern, subject, scope)
-            guard = case.guard or ast.Constant(True, lineno=case.pattern.lineno)
-            return self._run_by_condition(
-                condition_value(self.evaluate_expression(guard, scope)),
-                partial(self.run_statements, case.body, scope),
-                run_others,
-            )
-
-        return self._run_by_condition(self._pattern_holds(case.pattern, subject, scope), run_case, run_others)
+    def _run_case(self, case: ast.match_case, subject: Values, scope: NameScope) -> bool:
+        """Evaluate what a case of ``match`` does if its pattern fits, which nobody looks at."""
+        for each in ast.walk(case.pattern):
+            name = getattr(each, "name", None) or getattr(each, "rest", None)
+            if isinstance(name, str):
+                part = unknown_of_values(subject, "a part of a value", case.pattern.lineno)
+                self._assign_name(name, subject if each is case.pattern else part, scope)
+        guard = case.guard or ast.Constant(True, lineno=case.pattern.lineno)
+        return self.run_statements([ast.If(guard, case.body, [], lineno=guard.lineno)], scope)

@@ -21,11 +21,11 @@ from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import (
     EnvironmentName,
     HtmlPage,
+    complete_job_names,
     load_environment_with_job,
     parse_duration_option,
 )
 from millrace.cli.shared.verdict import verdict_document, verdict_panel
-from millrace.completion import complete_job_names
 from millrace.config import ConfigurationError, Environment
 from millrace.config.document.problems import Problem, results_or_all_problems, wrong_option_error
 from millrace.config.sources.base import MOST_RECORDS_PER_SECOND

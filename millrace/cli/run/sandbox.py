@@ -17,8 +17,12 @@ from rich.markup import escape
 from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.run import traffic
 from millrace.cli.shared.console import print_rich
-from millrace.cli.shared.options import EnvironmentName, load_environment_with_job
-from millrace.completion import complete_environment_names, complete_job_names
+from millrace.cli.shared.options import (
+    EnvironmentName,
+    complete_environment_names,
+    complete_job_names,
+    load_environment_with_job,
+)
 from millrace.config import Environment, load
 from millrace.config.document.problems import Finding, wrong_option_error
 from millrace.config.engines.versions import LINES

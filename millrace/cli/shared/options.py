@@ -9,11 +9,26 @@ from typing import Annotated
 
 import typer
 
-from millrace.completion import complete_environment_names, complete_job_names
-from millrace.config import ConfigurationError, Environment, Finding, load
+from millrace.config import ConfigurationError, Environment, Finding, environment_names, load
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Problem, wrong_option_error
+from millrace.config.load import declared_job_names
 from millrace.config.units import parse_duration
+
+
+def complete_environment_names(incomplete: str) -> list[str]:
+    """Return the names of the project's environments that begin so."""
+    return [name for name in environment_names() if name.startswith(incomplete)]
+
+
+def complete_job_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the jobs that begin so, of the environment that was given before, else of all."""
+    given = ctx.params.get("env")
+    names = dict.fromkeys(
+        job for name in ([given] if given else environment_names()) for job in declared_job_names(name)
+    )
+    return [job for job in names if job.startswith(incomplete)]
+
 
 EnvironmentName = Annotated[
     str,

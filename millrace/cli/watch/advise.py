@@ -28,12 +28,16 @@ from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import EventLog, aws_errors_as_wrong_option, find_event_logs
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
-from millrace.cli.shared.options import HtmlPage, check_job_exists
+from millrace.cli.shared.options import (
+    HtmlPage,
+    check_job_exists,
+    complete_environment_names,
+    complete_job_names,
+)
 from millrace.cli.shared.verdict import verdict_document, verdict_panel
 from millrace.cli.watch import advised_changes_with_forecasts as options
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict, severity_of_finding
-from millrace.completion import complete_environment_names, complete_job_names
 from millrace.config import Environment, load
 from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import plan
@@ -233,7 +237,7 @@ def _check_is_streaming_log(history: History, log: EventLog) -> None:
         raise wrong_option_error(
             "PATH",
             log.name,
-            "an event log as Spark writes it, plain or compressed with zstd, gzip, lz4, lzf or snappy; this "
+            "an event log as Spark writes it, plain or compressed with zstd, gzip, lz4 or snappy; this "
             f"file has no event that can be read ({history.unread:,} lines are no events of Spark){cut}",
         )
     jobs = f"{len(history.jobs):,} Spark job{'s' * (len(history.jobs) != 1)}"

@@ -1,9 +1,9 @@
-"""HTML page of advice: its document, with what ran batch by batch, and curves of forecasts."""
+"""HTML page of advice: its document, with what ran batch by batch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from millrace.advisor.forecasts.forecast_figures import Forecast
 from millrace.advisor.forecasts.query_twin import QueryTwin
-from millrace.advisor.forecasts.what_if import ApplicationTwin, Key, WhatIfChange
+from millrace.advisor.forecasts.what_if import ApplicationTwin
 from millrace.advisor.logs.application_history_model import History, Query
 from millrace.cli.shared.html_pages import html_page, page_curve
 from millrace.cli.watch.advised_changes_with_forecasts import forecast_head_and_rows
@@ -22,9 +22,6 @@ PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "
 
 _ROWS = 300
 """Most rows in a table of batches: those of findings, and the last ones."""
-
-_DRAWS = 19
-"""Refitted twins for a curve: the lowest and the highest of 19 enclose 90 % (18 of 20 gaps lie between them)."""
 
 
 def advice_page(
@@ -42,7 +39,7 @@ def advice_page(
     history
         What ran.
     twin
-        Source of latency and what-if curves; without it, or without its queries, the page has none.
+        Source of the curves of latency; without it, or without its queries, the page has none.
     forecasts
         Forecasts that were asked for.
     """
@@ -50,7 +47,6 @@ def advice_page(
     more = {
         "notes": [*document["notes"], *(twin.notes if twin is not None else ())],
         "what_if": {"head": head, "rows": rows},
-        "effects": [*_what_if_rows(twin)] if twin is not None and twin.queries else [],
         "runs": [
             _query_run_document(history, query, twin, document["findings"]) for query in history.queries
         ],
@@ -147,44 +143,4 @@ def _latency_curves(query: Query, title: str, fitted: QueryTwin | None) -> list[
             fitted.ended + (first - query.batches[0].begun),
             {"oldest record": ages},
         )
-    ]
-
-
-def _what_if_rows(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
-    """Yield duration and age of batches for several values of each condition, with their intervals."""
-    for key, words, values in _keys_with_values_to_try(twin):
-        forecasts = {}
-        for value in values:
-            text = f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
-            mark = "×" if key == "traffic" else " (now)" if (key, value) == ("cores", twin.cores) else ""
-            forecasts[text + mark] = twin.forecast_what_if((WhatIfChange(key, value),), _DRAWS).queries
-        for figure, question in (
-            ("duration", f"How long does a batch last by {words}? The median"),
-            ("oldest", f"How old do records get by {words}? p95"),
-        ):
-            series = {
-                name: [
-                    [at, each.value, each.low, each.high]
-                    for at, queries in forecasts.items()
-                    for each in [queries[name].figures[figure]]
-                ]
-                for name in twin.queries
-            }
-            yield {
-                "question": question, "unit": "seconds", "x": words, "kind": "interval", "series": series, "limits": {}
-            }  # fmt: skip
-
-
-def _keys_with_values_to_try(twin: ApplicationTwin) -> list[tuple[Key, str, list[float]]]:
-    cores = sorted({max(1, round(twin.cores * factor)) for factor in (0.5, 1, 2, 4)})
-    triggers = [each.trigger for each in twin.queries.values() if each.trigger > 0][:1]
-    limits = [each.limit for each in twin.queries.values() if each.limit is not None][:1]
-    return [
-        ("cores", "cores", [float(each) for each in cores]),
-        ("traffic", "traffic", [0.5, 1.0, 1.5, 2.0]),
-        *(("trigger", "trigger, s", [each * f for f in (0.5, 1.0, 2.0, 4.0)]) for each in triggers),
-        *(
-            ("limit", "limit of a batch", [float(math.ceil(each * f)) for f in (0.5, 1.0, 2.0, 4.0)])
-            for each in limits
-        ),
     ]

@@ -61,7 +61,6 @@ from millrace.verify.removals.removal_scope import (
     VerificationScope,
     can_clean_command_find,
     find_verifications,
-    removal_step,
 )
 from millrace.verify.run import Verification, estimate_time_and_usage
 from millrace.verify.verification_outcome import VerificationOutcome
@@ -177,7 +176,7 @@ def _print_cleanup_instructions(remains: Sequence[str], command: str, *, stack_e
         typer.echo(f"millrace verify: these resources are left; to remove them, run: {command}", err=True)
         return
     for each in remains:
-        typer.echo(f"millrace verify: delete this resource by hand: {removal_step(each)}", err=True)
+        typer.echo(f"millrace verify: delete this resource by hand: {each}", err=True)
 
 
 def exit_status_after_removal(environment: Environment, *, yes: bool, as_json: bool) -> int:

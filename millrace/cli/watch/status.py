@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.live import Live
-from rich.table import Column, Table
-from rich.text import Text
 
 from millrace.cli.run.start_stop_drain import run_verb_and_print_outcome
-from millrace.cli.shared.console import FAILED, word_columns
-from millrace.cli.shared.options import AsJson, EnvironmentName, load_environment_with_job
-from millrace.completion import complete_job_names
-from millrace.config import Environment
+from millrace.cli.shared.console import FAILED
+from millrace.cli.shared.options import AsJson, EnvironmentName, complete_job_names, load_environment_with_job
 from millrace.lifecycle.account.deployed_environment import (
     DeployedEnvironment,
     NotDeployedError,
@@ -68,12 +61,18 @@ def status(
     """
     environment = load_environment_with_job(env, job)
     jobs = list(environment.jobs) if job is None else [job]
-    if watch:
-        _print_status_repeatedly(environment, jobs, every, as_json=as_json)
-    elif job is not None:
+    if job is not None and not watch:
         run_verb_and_print_outcome(env, job, "status", as_json=as_json)
-    else:
-        _print_status_once(environment, jobs, as_json=as_json)
+        return
+    aws = connect_to_account(environment)
+    if not watch:
+        if not _print_round(aws, jobs, as_json=as_json):
+            raise typer.Exit(FAILED)
+        return
+    with suppress(KeyboardInterrupt):
+        while True:
+            _print_round(aws, jobs, as_json=as_json, now=datetime.now(UTC))
+            time.sleep(every)
 
 
 def _ask_for_status(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[ExecutionResult]:
@@ -87,54 +86,18 @@ def _ask_for_status(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[E
             yield state_machine.ExecutionResult(job, False, outcome, str(error), answer)
 
 
-def _print_status_once(environment: Environment, jobs: Sequence[str], *, as_json: bool) -> None:
-    result = []
-    for seen in _ask_for_status(connect_to_account(environment), jobs):
-        result.append(seen)
+def _print_round(
+    aws: DeployedEnvironment, jobs: Sequence[str], *, as_json: bool, now: datetime | None = None
+) -> bool:
+    """Print the status of each job, with the time if there is one; return whether all are known."""
+    seen = []
+    for each in _ask_for_status(aws, jobs):
+        seen.append(each)
         if not as_json:
-            typer.echo(f"{seen.job}: {seen.outcome}: {seen.message}", err=not seen.ok)
+            begin = "" if now is None else f"{now:%H:%M:%SZ} "
+            typer.echo(f"{begin}{each.job}: {each.outcome}: {each.message}", err=now is None and not each.ok)
     if as_json:
-        typer.echo(json.dumps({seen.job: seen.answer for seen in result}, indent=2))
-    if not all(seen.ok for seen in result):
-        raise typer.Exit(FAILED)
-
-
-def _print_status_repeatedly(
-    environment: Environment, jobs: Sequence[str], every: float, *, as_json: bool
-) -> None:
-    """Show the jobs repeatedly: in a terminal as a table in place, elsewhere as lines with the time."""
-    aws = connect_to_account(environment)
-    in_place = sys.stdout.isatty() and not as_json
-    with Live(console=Console(), auto_refresh=False) if in_place else nullcontext() as live:
-        try:
-            while True:
-                now = datetime.now(UTC)
-                result = list(_ask_for_status(aws, jobs))
-                if live is not None:
-                    live.update(_status_table(result, now), refresh=True)
-                elif as_json:
-                    document = {
-                        "at": now.isoformat(timespec="seconds"),
-                        "jobs": {each.job: each.answer for each in result},
-                    }
-                    typer.echo(json.dumps(document))
-                else:
-                    for each in result:
-                        typer.echo(f"{now:%H:%M:%SZ} {each.job}: {each.outcome}: {each.message}")
-                time.sleep(every)
-        except KeyboardInterrupt:
-            return
-
-
-def _status_table(rows: Sequence[ExecutionResult], now: datetime) -> Table:
-    table = Table(
-        *word_columns("job"),
-        Column("status", overflow="fold"),
-        box=None,
-        pad_edge=False,
-        caption=f"{now:%Y-%m-%d %H:%M:%S} UTC, Ctrl-C ends it",
-        caption_justify="left",
-    )
-    for each in rows:
-        table.add_row(Text(each.job), Text(f"{each.outcome}: {each.message}", "" if each.ok else "red"))
-    return table
+        answers = {each.job: each.answer for each in seen}
+        timed = now and {"at": now.isoformat(timespec="seconds"), "jobs": answers}
+        typer.echo(json.dumps(timed or answers, indent=None if timed else 2))
+    return all(each.ok for each in seen)

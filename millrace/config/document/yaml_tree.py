@@ -115,7 +115,7 @@ class Document:
 
     tree: Tree
     mistakes: tuple[tuple[Finding, int], ...]
-    """Duplicate keys, each with the line of the second, and numbers that a comma splits."""
+    """Duplicate keys, each with the line of the second, and keys between braces without a colon."""
 
 
 class DocumentError(ValueError):
@@ -313,22 +313,14 @@ class _TreeBuilder:
                 )
                 self.mistakes.append((finding, line))
                 continue
-            if node.flow_style and own and _is_rest_of_split_number(key_node, value_node):
-                last = next(reversed(own))
-                own[last] = self._join_number_split_by_comma(own[last], key, (*path, last))
+            if node.flow_style and value_node.start_mark.index == key_node.end_mark.index:
+                finding = Finding(
+                    (*path, key), "no value", f"{key}: VALUE; inside {{ }} a comma ends a value"
+                )
+                self.mistakes.append((finding, line))
                 continue
             own[key] = self.build_tree(value_node, line, above, (*path, key))
         return {**inherited, **own}
-
-    def _join_number_split_by_comma(self, begun: Tree, rest: str, path: Path) -> Tree:
-        """Join a number that a comma split, so that it is reported once."""
-        text = f"{begun.text},{rest}"
-        whole = text.replace(",", "") if _THOUSANDS.fullmatch(text) else text.replace(",", ".")
-        self.mistakes = [each for each in self.mistakes if each[0].path != path]
-        finding = Finding(path, text, f"{whole}: inside {{ }} a comma ends a value")
-        self.mistakes.append((finding, begun.line))
-        is_number = whole.isdecimal() and len(whole) <= _MOST_DIGITS
-        return Tree(begun.file, begun.line, int(whole) if is_number else whole, text)
 
     def _mappings_of_merge_key(
         self, node: Node, above: tuple[int, ...], path: Path, line: int
@@ -360,14 +352,6 @@ class _TreeBuilder:
         if isinstance(value, int) and abs(value) >= _LARGEST:
             raise DocumentError(f"{dotted_path(path)} is a number of more than {_MOST_DIGITS} digits", line)
         return value
-
-
-_THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
-
-
-def _is_rest_of_split_number(key: ScalarNode, value: Node) -> bool:
-    """Return whether a key is the part of a number after a comma: digits without a colon."""
-    return bool(re.fullmatch(r"\d+[A-Za-z/]*", key.value)) and value.start_mark.index == value.end_mark.index
 
 
 def is_file(path: FilePath) -> bool:

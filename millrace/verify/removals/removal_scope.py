@@ -1,4 +1,4 @@
-"""Scope of a verification: the only resources that one ever deletes, what is left of them, and its removal by hand.
+"""Scope of a verification: the only resources that one ever deletes, and what is left of them.
 
 Two marks must agree, and the verification sets both: the stack's tags, which CloudFormation stores and nobody sets by
 accident, and the names, which start with a prefix that only that verification has.
@@ -6,7 +6,6 @@ accident, and the names, which start with a prefix that only that verification h
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -197,31 +196,7 @@ TOPIC = "topic "
 UNKNOWN = "all that begins with "
 """Prefix of a line about remains that nobody searched for; there may be stacks among them."""
 
-_COMMANDS = {
-    BUCKET: "aws s3 rb --force s3://{}",
-    STREAM: "aws kinesis delete-stream --stream-name {}",
-    LOG_GROUP: "aws logs delete-log-group --log-group-name {}",
-    PARAMETER: "aws ssm delete-parameter --name {}",
-}
-
 
 def can_clean_command_find(remains: Iterable[str]) -> bool:
     """Return whether ``--clean`` can find what is left: it needs stacks."""
     return any(each.startswith((STACK, UNKNOWN)) for each in remains)
-
-
-def removal_step(line: str) -> str:
-    """Return how to remove what a line names: the command, or the line where the command depends on its type.
-
-    Examples
-    --------
-    >>> removal_step("log group /shop/jobs/a/error")
-    'aws logs delete-log-group --log-group-name /shop/jobs/a/error'
-    """
-    for kind, command in _COMMANDS.items():
-        if line.startswith(kind):
-            return command.format(shlex.quote(line.removeprefix(kind)))
-    if line.startswith(TOPIC):
-        name = line.removeprefix(TOPIC).partition(" ")[0]
-        return f"{line}: kafka-topics.sh --bootstrap-server BROKERS --delete --topic {shlex.quote(name)}"
-    return line

@@ -42,21 +42,7 @@ def snappy(text: bytes) -> bytes:
     )
 
 
-def lzf(text: bytes) -> bytes:
-    chunks = [text[at : at + 30_000] for at in range(0, len(text), 30_000)]
-    return b"".join(b"ZV\x00" + len(each).to_bytes(2, "big") + each for each in chunks)
-
-
-def lz4_command(text: bytes) -> bytes:
-    """A frame as the ``lz4`` command writes it: blocks that do not depend on each other."""
-    made = cramjam.lz4.Compressor(level=1, content_checksum=True, block_linked=False)
-    made.compress(text)
-    return bytes(made.finish())
-
-
 PACKED = {
-    "lz4 of the command": lz4_command,
-    "framed snappy": lambda text: bytes(cramjam.snappy.compress(text)),
     "plain": lambda text: text,
     "zstd": lambda text: (
         zstandard.ZstdCompressor().compress(text[:300_000])
@@ -65,7 +51,6 @@ PACKED = {
     "gz": gzip.compress,
     "lz4": lz4,
     "snappy": snappy,
-    "lzf": lzf,
 }
 
 

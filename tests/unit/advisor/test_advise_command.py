@@ -19,7 +19,7 @@ from millrace.config import ConfigurationError, load
 from millrace.sizing import plan, total_cost
 from tests.unit.advisor import event_logs_with_known_costs
 from tests.unit.advisor.event_log_writer import write
-from tests.unit.advisor.healthy_query_history import batch, history, job, stage, state
+from tests.unit.advisor.healthy_query_history import batch, history, job, stage
 from tests.unit.sizing.conftest import from_text, text
 
 __all__ = ["from_text"]
@@ -152,27 +152,6 @@ def test_a_trigger_of_ours_leaves_room_for_the_latency():
     assert int(finding.best_change.new.removesuffix("s")) <= 30
 
 
-def test_a_latency_that_batches_cannot_keep_is_told_of_real_time_mode():
-    def slow(number, begun):
-        at = job(number, [stage(begun + 31, [0.1, 0.1], [500, 500])])
-        return batch(number, begun, [at], duration=31.9, parts={"queryPlanning": 31.0})
-
-    def quick(number, begun):
-        at = job(number, [stage(begun + 3, [0.1, 0.1], [500, 500])])
-        return batch(number, begun, [at], duration=3.9, parts={"queryPlanning": 3.0})
-
-    def stateful(number, begun):
-        return replace(slow(number, begun), state=state(10))
-
-    (note,) = [each for each in flights(slow).notes if "real-time mode" in each]
-    assert note.startswith(
-        "show-departures: 32 s of every batch is overhead, more than half of the 60 s of its latency"
-    )
-    assert all("real-time" not in each for of in (quick, stateful) for each in flights(of).notes)
-    # Where nobody says what latency is wanted, none is missed.
-    assert all("real-time" not in each for each in advise(history(slow)).notes)
-
-
 def one_task(number, begun):
     return batch(number, begun, [job(number, [stage(begun + 0.05, [1.2], [1000])])])
 
@@ -237,7 +216,7 @@ def test_what_is_no_log_of_a_streaming_application_is_told(tmp_path: Path):
     )
     framed = tmp_path / "local-2"
     framed.write_bytes(bytes(cramjam.lz4.compress((tmp_path / "local-1").read_bytes() * 300)))
-    for file, told in ((none, "0 Spark jobs and no micro-batch"), (framed, "decompress it with lz4 -d")):
+    for file, told in ((none, "0 Spark jobs and no micro-batch"), (framed, "decompress it first")):
         for more in ((), ("--json",)):
             with pytest.raises(ConfigurationError, match=told):
                 run(str(file), *more)

@@ -394,7 +394,7 @@ def test_a_batch_function_becomes_a_derive_query_of_a_transform_to_be_finished(
     }
     file = project / "pipelines" / "orders" / "imported.py"
     text = file.read_text()
-    assert "# def saveBatch(rows, number):\n#     # one of theirs\n" in text
+    assert "# The program makes them in line 6, 3 to 5.\n" in text
     assert "hunter2" not in text
     names = runpy.run_path(str(file))
     with pytest.raises(NotImplementedError, match="line 3 of the program"):

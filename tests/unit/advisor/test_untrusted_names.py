@@ -13,7 +13,6 @@ from millrace.advisor.advise import advise
 from millrace.advisor.forecasts.what_if import twin_of_application
 from millrace.cli.app import app
 from millrace.cli.shared.verdict import verdict_document as verdict_json
-from millrace.cli.watch import advise_page
 from millrace.cli.watch.advise import advice_document
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict
@@ -90,8 +89,7 @@ def again() -> str:
     return drawn(advice_page(document, found.history, twin_of_application(found.history)))
 
 
-def test_runs_of_one_query_have_tables_and_charts_of_their_own(monkeypatch):
-    monkeypatch.setattr(advise_page, "_DRAWS", 1)
+def test_runs_of_one_query_have_tables_and_charts_of_their_own():
     page = again()
     ids = re.findall(r' id="([^"]+)"', page)
     assert len(ids) == len(set(ids))

@@ -1,61 +1,18 @@
-"""Shell completion lists what the commands accept, without importing them."""
+"""Shell completion lists what the commands accept, the names of the user's own files included."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.completion import shell_complete
-from typer.main import get_command
 
-from millrace import completion
-from millrace.cli import app
+from millrace.cli.shared import options as completion
 from millrace.config import environment_names, load
 from millrace.sandbox.programs.toolchain import ROOT
-
-FULL: Any = get_command(app)
-SHELLS = ("bash", "zsh", "fish", "powershell")
-
-
-def asked(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield what somebody has typed when each name, option and value of a command is completed."""
-    yield from ((*path, begun) for begun in ("", "-", "--e", "nothing", "--env=pr", "'de"))
-    if {"--env", "--json"} <= {name for each in command.params for name in each.opts}:
-        yield from ((*path, "--env", "prod", "--json", begun) for begun in ("", "-", "d"))
-    yield from ((*path, "departures", *more, "") for more in ((), ("flights",), ("--env=prod",)))
-    for each in command.params:
-        if each.param_type_name == "option" and not each.is_flag:
-            yield from ((*path, name, "") for name in each.opts)
-    for name, each in getattr(command, "commands", {}).items():
-        yield from asked(each, (*path, name))
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_every_name_option_and_value_is_completed_as_by_the_commands(
-    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "1000")
-    tree = json.loads(json.dumps(completion.completion_tree(FULL)))
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
-    lines = [*asked(FULL, ("millrace",))]
-    assert len(lines) > 300
-    for words in lines[:: 1 if shell == "bash" else 7]:
-        line = " ".join(words)
-        monkeypatch.setenv("COMP_WORDS", line)
-        monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
-        monkeypatch.setenv("_TYPER_COMPLETE_ARGS", line)
-        monkeypatch.setenv("_TYPER_COMPLETE_WORD_TO_COMPLETE", words[-1])
-        assert shell_complete(FULL, {}, "millrace", completion.VARIABLE, f"complete_{shell}") == 0
-        told = capsys.readouterr().out
-        assert completion.print_completions(tree, shell) == 0
-        assert capsys.readouterr().out == told, line
 
 
 @pytest.mark.parametrize("folder", ["one", "two"])
@@ -92,29 +49,26 @@ def test_environments_and_their_jobs_are_those_of_the_files(
         assert completion.complete_job_names(context, "") == list(load(name).jobs)
 
 
-def test_the_second_answer_imports_none_of_the_commands(tmp_path: Path) -> None:
-    variables = {
-        **os.environ,
-        completion.VARIABLE: "complete_bash",
-        "XDG_CACHE_HOME": str(tmp_path),
-        "COMP_WORDS": "millrace start --env prod fl",
-        "COMP_CWORD": "4",
-    }
-    program = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from millrace.__main__ import main; main()"
-    runs = [
+def test_a_shell_gets_the_names_that_a_command_takes() -> None:
+    answers = [
         subprocess.run(
-            [sys.executable, "-c", program],
+            [sys.executable, "-m", "millrace"],
             cwd=ROOT,
-            env=variables,
+            env={
+                **os.environ,
+                "_MILLRACE_COMPLETE": "complete_bash",
+                "COMP_WORDS": words,
+                "COMP_CWORD": str(at),
+            },
             capture_output=True,
             text=True,
             check=True,
+        ).stdout.split()
+        for words, at in (
+            ("millrace pla", 1),
+            ("millrace start --env pro", 3),
+            ("millrace start --env prod fl", 4),
+            ("millrace bench --on ", 3),
         )
-        for _ in range(2)
     ]
-    first, second = (run.stdout.splitlines() for run in runs)
-    assert first[0] == second[0] == "flights"
-    assert "millrace.config" in first[1].split()
-    assert not {"inspect", "millrace.config", "millrace.cli", "pydantic", "rich", "typer"} & {
-        *second[1].split()
-    }
+    assert answers == [["plan"], ["prod"], ["flights"], ["sandbox", "glue", "emr"]]

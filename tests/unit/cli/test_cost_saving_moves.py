@@ -172,7 +172,7 @@ def test_a_move_of_a_file_without_engine_writes_the_one_it_was_planned_with(tmp_
         assert round(total_cost(plan(load(copy, folder))).value, 2) == round(move.usd, 2)
 
 
-def test_moves_that_exclude_each_other_are_named(tmp_path: Path) -> None:
+def test_moves_that_exclude_each_other_are_refused(tmp_path: Path) -> None:
     job = JOB.format(n=1, latency="5m").replace("engine: glue", "engine: emr")
     file = tmp_path / "small.yaml"
     file.write_text(
@@ -185,7 +185,7 @@ def test_moves_that_exclude_each_other_are_named(tmp_path: Path) -> None:
     keys = [move.key for move in moves]
     glue, arm = (str(keys.index(f"jobs.j1.{key}") + 1) for key in ("engine", "architecture"))
     before = copy.read_text()
-    with pytest.raises(ConfigurationError, match=f"move {arm} without {glue}, or the other way round"):
+    with pytest.raises(ConfigurationError, match=r"jobs\.j1\.architecture"):
         write_moves_into_files(environment, moves, f"{glue},{arm}")
     assert copy.read_text() == before
 

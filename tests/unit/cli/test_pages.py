@@ -72,13 +72,6 @@ def test_a_chart_says_what_it_shows():
     assert 'aria-label="Who waits? a 0 to 599"' in shown
     assert "Who waits? 24 of 600 points" in shown
     assert shown.count("<tr>") == 2 + 1 + 24
-    told = page_curve("", "", [], {}) | {
-        "kind": "interval",
-        "x": "cores",
-        "series": {"land": [["2", 1.5, 1.25, 2.0]]},
-    }
-    cells = re.findall(r"<span>([^<]*)</span>", drawn(report(told)))
-    assert cells[-5:] == ["land", "2", "1.5", "1.25", "2"]
 
 
 def test_a_series_may_have_the_name_of_a_part_of_every_object():

@@ -309,7 +309,7 @@ def test_mistakes_of_all_kinds_are_told_in_one_round(project: Path) -> None:
         "jobs.orders.queries.land-orders.schema",
         "region",
         "streams.clicks.traffic.record_size",
-        "streams.orders.traffic.records_per_second",
+        "streams.orders.traffic.000",
     }
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import typer
 
-from millrace.advisor.apply_changes import TriedChanges, try_changes
+from millrace.advisor.apply_changes import try_changes
 from millrace.advisor.findings.model import Change
 from millrace.config import Environment
-from millrace.config.document.problems import ConfigurationError, wrong_option_error
+from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import total_cost
 from millrace.sizing.cost_saving_moves import CostSavingMove
 
@@ -50,49 +50,18 @@ def write_moves_into_files(environment: Environment, moves: Sequence[CostSavingM
     places, tree = environment.value_locations, environment.value_locations.tree
     assert tree is not None
     where = places.relative_file_name(tree.file)
-
-    def tried_moves(numbers: Sequence[str]) -> TriedChanges:
-        changes: list[Change] = []
-        for each in map(known.__getitem__, numbers):
-            for key, old, new in ((each.key, each.old, each.new), *each.with_it):
-                change = Change("environment", where, key, old, new)
-                # Several moves may write the same engine.
-                changes += [change] * (change not in changes)
-        return try_changes(tree.file, changes, places.root)
-
-    try:
-        tried = tried_moves(asked)
-    except ConfigurationError:
-        if len(asked) > 1:
-            _refuse_first_that_excludes(tried_moves, asked, numbers)
-        raise
+    changes: list[Change] = []
+    for each in map(known.__getitem__, asked):
+        for key, old, new in ((each.key, each.old, each.new), *each.with_it):
+            change = Change("environment", where, key, old, new)
+            # Several moves may write the same engine.
+            changes += [change] * (change not in changes)
+    tried = try_changes(tree.file, changes, places.root)
     tried.write()
     for edited in tried.files:
         typer.echo(f"wrote {edited.name}")
     before, after = total_cost(tried.before).value, total_cost(tried.after).value
     typer.echo(f"the plan: ${before:,.2f} a month before, ${after:,.2f} now")
-
-
-def _refuse_first_that_excludes(
-    try_moves: Callable[[Sequence[str]], object], asked: Sequence[str], option: str
-) -> None:
-    def refusal(numbers: Sequence[str]) -> ConfigurationError | None:
-        try:
-            try_moves(numbers)
-        except ConfigurationError as error:
-            return error
-        return None
-
-    for place, number in enumerate(asked):
-        if (error := refusal(asked[: place + 1])) is None:
-            continue
-        if not place:
-            raise error
-        before = next(([each] for each in asked[:place] if refusal([each, number])), asked[:place])
-        allowed = (
-            f"move {number} without {', '.join(before)}, or the other way round, and a new plan: {error}"
-        )
-        raise wrong_option_error("--apply", option, allowed) from error
 
 
 def _value_as_text(value: Any) -> str:

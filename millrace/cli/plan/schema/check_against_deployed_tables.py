@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace.cli.shared.console import REFUSED, open_progress_display
-from millrace.cli.shared.options import AsJson, EnvironmentName, load_environment_with_job
-from millrace.completion import complete_job_names
+from millrace.cli.shared.options import AsJson, EnvironmentName, complete_job_names, load_environment_with_job
 from millrace.config import Environment
 from millrace.etl.launch import typed_json
 from millrace.infra.launch.launch_settings import job_settings

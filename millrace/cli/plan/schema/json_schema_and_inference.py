@@ -28,10 +28,10 @@ from millrace.cli.shared.options import (
     AsJson,
     KafkaAddress,
     KinesisAddress,
+    complete_environment_names,
     load_environment_with_stream,
     refuse_options_if,
 )
-from millrace.completion import complete_environment_names
 from millrace.config import find_root
 from millrace.config.environment_json_schema import SCHEMA_FILE, schema_text
 

@@ -56,24 +56,22 @@ function chart(curve) {
 }
 
 /** Some 24 points: a listener needs the course, not each point. */
-function pointTable(question, unit, { series, kind, x }, names) {
+function pointTable(question, unit, { series, x }, names) {
   const most = Math.max(4, Math.floor(24 / names.length));
   const rows = names.flatMap(name => {
     const step = Math.ceil(series[name].length / most);
-    return series[name].filter((_, place) => place % step === 0).map(([at, ...values]) =>
-      [name, x === "time" ? duration(at) : typeof at === "number" ? figure(at) : at, ...values.map(figure)]);
+    return series[name].filter((_, place) => place % step === 0).map(([at, value]) =>
+      [name, x === "time" ? duration(at) : figure(at), figure(value)]);
   });
-  const head = ["", x, unit, ...(kind === "interval" ? ["low", "high"] : [])];
-  return table(head, rows, `${question} ${rows.length} of ${pointsOf(series).length} points`);
+  return table(["", x, unit], rows, `${question} ${rows.length} of ${pointsOf(series).length} points`);
 }
 
 function draw({ series, kind, x: xTitle, unit, limits, fits = {} }, width) {
   const all = [...pointsOf(series), ...pointsOf(fits)];
-  const labels = kind === "interval" ? [...new Set(all.map(({ point }) => point[0]))] : null;
   const stacked = kind === "bars" ? stack(series) : [];
 
-  // Scales: from seconds or labels, and from values, to pixels.
-  const xs = labels ? [-0.5, labels.length - 0.5] : all.map(({ point }) => point[0]);
+  // Scales: from seconds and from values to pixels.
+  const xs = all.map(({ point }) => point[0]);
   if (xTitle === "time") xs.push(0); // curves of a page begin at one moment
   const ys = [0, ...all.flatMap(({ point }) => point.slice(1)), ...Object.values(limits), ...stacked.map(each => each.high)];
   let [left, right] = [Math.min(...xs), Math.max(...xs)];
@@ -83,7 +81,6 @@ function draw({ series, kind, x: xTitle, unit, limits, fits = {} }, width) {
   const top = Math.ceil(most / step - 1e-9) * step;
   const toX = value => LEFT + ((value - left) / (right - left)) * (width - LEFT - RIGHT);
   const toY = value => HEIGHT - BOTTOM - ((value - bottom) / (top - bottom)) * (HEIGHT - TOP - BOTTOM);
-  const at = value => toX(labels ? labels.indexOf(value) : value);
 
   // Axes.
   const [timeUnit, size] = xTitle === "time" ? TIMES.find(([, , most]) => right - left < most) : [xTitle, 1];
@@ -93,9 +90,9 @@ function draw({ series, kind, x: xTitle, unit, limits, fits = {} }, width) {
     make("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: toY(value), y2: toY(value) }),
     text({ x: LEFT - 6, y: toY(value) + 4, "text-anchor": "end" }, shorten(value)),
   ]);
-  const marks = labels || ticks(left / size, right / size, Math.max(2, Math.floor((width - LEFT) / 64)));
+  const marks = ticks(left / size, right / size, Math.max(2, Math.floor((width - LEFT) / 64)));
   const axis = marks.map(value => {
-    const words = labels ? value : shorten(value), middle = labels ? at(value) : toX(value * size);
+    const words = shorten(value), middle = toX(value * size);
     // The last one stays in the picture: a digit is some 7 pixels wide.
     return text({ x: Math.min(middle, width - 3.6 * words.length), y: HEIGHT - BOTTOM + 16, "text-anchor": "middle" }, words);
   });
@@ -107,29 +104,24 @@ function draw({ series, kind, x: xTitle, unit, limits, fits = {} }, width) {
   // Marks of the data.
   const line = step => (points, place) => make("path", {
     class: `line c${place % 8}`,
-    d: points.map(([x, y], n) => `${n ? (step ? `H${at(x)}V` : `L${at(x)} `) : `M${at(x)} `}${toY(y)}`).join(""),
+    d: points.map(([x, y], n) => `${n ? (step ? `H${toX(x)}V` : `L${toX(x)} `) : `M${toX(x)} `}${toY(y)}`).join(""),
   });
-  const dot = ({ point: [x, y], place }) => make("circle", { class: `dot c${place % 8}`, cx: at(x), cy: toY(y), r: 3.5 });
-  const many = Object.keys(series).length, shift = place => (place - (many - 1) / 2) * Math.min(16, 60 / many);
+  const dot = ({ point: [x, y], place }) => make("circle", { class: `dot c${place % 8}`, cx: toX(x), cy: toY(y), r: 3.5 });
   const data = {
     line: () => Object.values(series).map(line(false)),
     step: () => Object.values(series).map(line(true)),
     points: () => [pointsOf(series).map(dot), Object.values(fits).map(line(false))],
     bars: () => stacked.map(({ x, low, high, place }) => {
       const wide = Math.max(1, 0.8 * (toX(gap) - toX(0)));
-      return make("rect", { class: `bar c${place % 8}`, x: at(x) - wide / 2, width: wide, y: toY(high), height: toY(low) - toY(high) });
+      return make("rect", { class: `bar c${place % 8}`, x: toX(x) - wide / 2, width: wide, y: toY(high), height: toY(low) - toY(high) });
     }),
-    interval: () => pointsOf(series).map(({ point: [x, y, low, high], place }) => [
-      make("line", { class: `line c${place % 8}`, x1: at(x) + shift(place), x2: at(x) + shift(place), y1: toY(low), y2: toY(high) }),
-      make("circle", { class: `dot c${place % 8}`, cx: at(x) + shift(place), cy: toY(y), r: 4 }),
-    ]),
   }[kind]();
 
   // Limits, each in the colour of its series, and a triangle on whatever is above its own.
   const bounds = Object.keys(series).map((name, place) => limitOf({ limits }, name) < Infinity && [
     make("line", { class: `limit c${place % 8}`, x1: LEFT, x2: width - RIGHT, y1: toY(limits[name]), y2: toY(limits[name]) }),
     series[name].filter(([, y]) => y > limits[name]).map(([x, y]) =>
-      make("path", { class: "late", d: `M${at(x)} ${toY(y) - 5}l5 8h-10z` })),
+      make("path", { class: "late", d: `M${toX(x)} ${toY(y) - 5}l5 8h-10z` })),
   ]);
   return make("svg", { width, height: HEIGHT, "aria-hidden": "true" }, grid, axis, titles, data, bounds);
 }

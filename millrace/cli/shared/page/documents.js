@@ -152,11 +152,6 @@ function advise(it) {
       : runs.some(each => each.count) && note("No change is recommended."),
     it.notes.map(each => note(`Note: ${each}`)),
     it.what_if.rows.length > 0 && [heading("What if"), table(it.what_if.head, it.what_if.rows, "Predicted values with 95 % intervals")],
-    it.effects.length > 0 && [heading("Effect of one change"), fold(count(it.effects.length, "curve"), [
-      note("The same traffic under other conditions, simulated with the costs measured in this log; the bars contain 90 % of "
-        + "simulations fitted to resampled batches."),
-      it.effects.map(chart),
-    ])],
     runs.length > 0 && heading("Queries"),
     runs.filter(each => each.count).map(run),
   ];
