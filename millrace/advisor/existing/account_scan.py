@@ -25,6 +25,7 @@ from millrace.advisor.existing.foreign_jobs import (
 )
 from millrace.advisor.existing.read_job_to_import import Client
 from millrace.advisor.findings.model import Finding
+from millrace.advisor.logs.application_history_model import History
 from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config.aws.pagination import list_all
@@ -79,6 +80,8 @@ class ScannedJob:
         Epoch seconds at which its last batch ended, by its event log; ``None`` without a log.
     finding
         The largest finding of its log.
+    history
+        Its log, for a plan.
     notes
         What is not known, and why.
     """
@@ -94,6 +97,7 @@ class ScannedJob:
     at_most: bool = False
     last_batch: float | None = None
     finding: Finding | None = None
+    history: History | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -250,6 +254,7 @@ def with_event_log_figures(job: ScannedJob, client: Client, region: str) -> Scan
         job,
         last_batch=max(ends, default=None),
         finding=next(iter(advice.findings), None),
+        history=history,
         notes=(*job.notes, *((f"times are not judged: {advice.disturbed}",) if advice.disturbed else ())),
     )
 

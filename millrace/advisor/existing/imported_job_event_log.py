@@ -42,10 +42,20 @@ def read_log_figures(place: str, running: RunningJob) -> ImportLogFigures:
     Raises
     ------
     ConfigurationError
-        No log at the place belongs to the run, or it has no query that reads the stream.
+        No log at the place belongs to the run, or :func:`import_figures_of_history` refuses it.
     """
     log = _log_of_latest_run(place, find_event_logs(place), running)
-    history = read_history(log)
+    return import_figures_of_history(read_history(log), log.name, running)
+
+
+def import_figures_of_history(history: History, log: str, running: RunningJob) -> ImportLogFigures:
+    """Return the figures of a log that was read.
+
+    Raises
+    ------
+    ConfigurationError
+        The log has no query that reads the stream.
+    """
     program = running.program
     if program.name is None or program.kind is None:
         return ImportLogFigures(None, None, ("nothing is taken from the log before the stream is known",))
@@ -56,7 +66,7 @@ def read_log_figures(place: str, running: RunningJob) -> ImportLogFigures:
     if not queries:
         described = {one.description for each in history.queries for one in _sources_of_last_batch(each)}
         allowed = f"a log with a batch that reads {program.name}; its batches read {', '.join(sorted(described)) or 'nothing'}"
-        raise wrong_option_error("--logs", log.name, allowed)
+        raise wrong_option_error("--logs", log, allowed)
     query = queries[-1]
     fitted = _twin_of_stream(history, query, program)
     if program.kind == "kinesis":

@@ -15,6 +15,11 @@ def placeholder_for_question(question: str) -> str:
     return f"{_MARK}{question}"
 
 
+def question_of_placeholder(value: str) -> str:
+    """Return what such a text asks."""
+    return value.removeprefix(_MARK)
+
+
 def is_placeholder(value: object) -> bool:
     """Return whether a value is such a text."""
     return isinstance(value, str) and value.startswith(_MARK)

@@ -94,8 +94,11 @@ def test_an_account_of_glue_jobs(account: Clients, tmp_path: Path) -> None:
     orders, doubled = (jobs[each] for each in made)
     assert (orders["version"], orders["workers"], orders["source"]) == ("4.0", "9 G.1X", "glue:orders")
     assert orders["last_batch"].startswith("2023-11-14T22:18")
-    assert doubled["finding"]["kind"] == "rows-counted-twice"
+    assert orders["plan_usd_month"] > 0, orders["notes"]
+    assert (doubled["finding"]["kind"], doubled["plan_usd_month"]) == ("rows-counted-twice", None)
+    assert "--rate N" in doubled["notes"][0]
     assert "--spark-event-logs-path" in jobs["silent"]["notes"][0]
+    assert jobs["silent"]["plan_usd_month"] is None
     page = drawn((tmp_path / "page.html").read_text())
     assert all(words in page for words in (*made, "silent", "rows-counted-twice"))
     told = scan("--tag", "team=doubled").stdout
