@@ -176,7 +176,7 @@ def _provisioned_cluster_plan(
     why = _reason_for_option(chosen, load_, zone_count, known)
     kept = load_.deployed is not None and needed == load_.deployed.brokers
     broker, path = known.brokers[kind], ("kafka", name)
-    taken = f"{chosen.takes:.4g} MiB/s in, {broker.partitions:,} partitions"
+    taken = f"{chosen.takes:.4g} MiB/s in with these readers, {broker.partitions:,} partitions"
 
     def inputs() -> Inputs:
         return (
@@ -313,7 +313,8 @@ def _reason_for_option(
     )
     if option.volume is not None:
         taken += f" with {option.volume} MiB/s of provisioned volume throughput"
-    return f"{load_.mib_in:,.1f} MiB/s in at peak ({taken}), as many in each of {zone_count} zones"
+    out = f" and {load_.mib_in * load_.readers:,.1f} MiB/s out" if load_.readers > 1 else ""
+    return f"{load_.mib_in:,.1f} MiB/s in{out} at peak ({taken}), as many in each of {zone_count} zones"
 
 
 def _findings_of_serverless_limits(name: str, load_: ClusterLoad) -> Iterator[Finding]:

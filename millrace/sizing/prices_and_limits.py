@@ -114,6 +114,8 @@ class BrokerLimits(_ValueWithSource):
     ----------
     mib_in
         MiB/s from producers, if a document states it.
+    mib_out
+        MiB/s that it gives out to readers.
     volume, volume_default, network
         MiB/s of its volumes, of volumes whose throughput is not provisioned, and of its network.
     partitions
@@ -121,6 +123,7 @@ class BrokerLimits(_ValueWithSource):
     """
 
     mib_in: float | None = Field(default=None, gt=0)
+    mib_out: float = Field(default=0, ge=0)
     volume: float = Field(default=0, ge=0)
     volume_default: float | None = Field(default=None, gt=0)
     network: float = Field(default=0, ge=0)
@@ -132,7 +135,7 @@ class BrokerLimits(_ValueWithSource):
         Half of what AWS' formula gives, as AWS advises (MSK developer guide, "Right-size your cluster").
         """
         if self.mib_in is not None:
-            return self.mib_in
+            return min(self.mib_in, self.mib_out / max(readers, 1))
         volume = volume or self.volume_default or self.volume
         return min(volume / VOLUME_BYTES, self.network / (5.7 + 1.5 * readers)) / 2
 

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import yaml
 
 from millrace.sizing import plan
 from millrace.sizing.prices_and_limits import service_limits
@@ -48,6 +49,34 @@ def test_brokers_by_throughput(from_text: Loader, cluster: str, rate: int, broke
     assert found.broker_type is not None
     assert (found.brokers.value, found.broker_type.value) == (brokers, kind)
     assert brokers * service_limits().brokers[kind].producer_mib_per_second(1) >= rate / 1024
+
+
+EGRESS = {
+    "large": 31.2,
+    "xlarge": 62.5,
+    "2xlarge": 125,
+    "4xlarge": 249.8,
+    "8xlarge": 500,
+    "12xlarge": 750,
+    "16xlarge": 1000,
+}
+"""MB/s out of an Express broker (MSK developer guide, "Best practices for Express brokers")."""
+
+
+@pytest.mark.parametrize("readers", [1, 3, 5, 12])
+def test_express_brokers_give_out_what_all_readers_take(from_text: Loader, readers: int) -> None:
+    document = yaml.safe_load(KAFKA.format(cluster="tier: express", retention="1d", rate=40 * 1024))
+    job = document["jobs"].pop("clicks")
+    document["jobs"] = {
+        f"clicks-{n}": job | {"queries": {f"land-{n}": job["queries"]["land"] | {"table": f"landed_{n}"}}}
+        for n in range(readers)
+    }
+    found = plan(from_text(yaml.safe_dump(document, sort_keys=False))).clusters["main"]
+    assert found.brokers is not None
+    assert found.broker_type is not None
+    kind = found.broker_type.value.rpartition(".")[2]
+    assert readers * 40 <= found.brokers.value * EGRESS[kind]
+    assert ("MiB/s out" in found.brokers.why) == (readers > 1)
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,11 @@ from millrace.sizing.alternatives.doubtful_plan_inputs import (
     share_of_limits_at_peak,
 )
 from millrace.sizing.cost import HOURS
+from millrace.sizing.kafka_cluster_load import cluster_load
 from millrace.sizing.plan_model import CostItem
 from millrace.sizing.planning import text_if_cost_limit_exceeded
 from millrace.sizing.prices_and_limits import service_limits
-from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.demand import QueryDemand, demands_by_stream
 from millrace.sizing.queries.environment_demands import query_demands_and_findings
 from millrace.sizing.readable_numbers import (
     count,
@@ -269,7 +270,8 @@ def _busy_driver_risks(checked: SimulatedPlan) -> Iterator[Risk]:
 
 def _brokers_without_reserve_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     """Yield clusters that cannot carry the load with one broker less, as AWS restarts each broker for patches."""
-    known = service_limits().brokers
+    known, reading = service_limits().brokers, demands_by_stream(checked.demands)
+    counts = {name: each.expected_partitions.value for name, each in checked.plan.streams.items()}
     for name, cluster in checked.plan.clusters.items():
         if cluster.brokers is None or cluster.broker_type is None:
             continue
@@ -278,16 +280,9 @@ def _brokers_without_reserve_risks(checked: SimulatedPlan) -> Iterator[Risk]:
             words = f"cluster {name} has a single broker: its topics stop whenever AWS patches it"
             yield checked.risk("broker-limit", "warning", words, (key,))
             continue
-        topics = [each for each in checked.environment.streams.values() if each.cluster_name == name]
-        peak = sum(t.traffic.peak_records_per_second * t.traffic.record_size for t in topics)
-        share = (
-            peak
-            / 1024**2
-            / (
-                (brokers - 1)
-                * known[cluster.broker_type.value].producer_mib_per_second(1, cluster.volume_mib)
-            )
-        )
+        load = cluster_load(checked.environment, name, counts, reading)
+        takes = known[cluster.broker_type.value].producer_mib_per_second(load.readers, cluster.volume_mib)
+        share = load.mib_in / (brokers - 1) / takes
         if share > 1:
             words = (
                 f"with one broker of {name} down, as for each patch, the other {count(brokers - 1, 'broker')} "
