@@ -24,6 +24,7 @@ from millrace.config.job_networks import (
     reasons_for_vpc_by_part,
 )
 from millrace.config.model import Environment, KinesisStream, MskCluster
+from millrace.config.queries import LandQuery
 from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.plan_model import Plan
@@ -80,7 +81,7 @@ class CostSavingMove:
 class _Change:
     """A change that is not planned yet: the value as the file has it and as the model does; None removes the key.
 
-    With ``jobs``, these jobs leave the file, and their queries go to the job of the path.
+    With ``jobs``, these jobs leave the file, and their queries go to the job of the path. The keys of ``also`` get the same value.
     """
 
     path: Path
@@ -88,6 +89,7 @@ class _Change:
     gives_up: str
     parsed: Any = None
     jobs: tuple[str, ...] = ()
+    also: tuple[Path, ...] = ()
 
     @property
     def model_value(self) -> Any:
@@ -125,6 +127,7 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[CostS
     for change in changes[: _TRIED // len(environment.jobs)]:
         changed, node = _changed_environment_or_none(environment, change), tree.at(change.path)
         with_it = tuple(_key_changes_of_merged_jobs(change, tree))
+        with_it += tuple((dotted_path(path), _value_in_file(tree, path), change.new) for path in change.also)
         elsewhere = change.new is None and any(
             each is not None and each.file != tree.file
             for each in (node, *(tree.at(("jobs", name)) for name in change.jobs))
@@ -140,7 +143,7 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[CostS
             each.network.value == "none" != now.jobs[name].network.value for name, each in after.jobs.items()
         )
         gives_up = change.gives_up + f"; {_PRIVATE}" * (leaves and change.path[-1] != "network")
-        key, old, new = dotted_path(change.path), None if node is None else node.to_json(), change.new
+        key, old, new = dotted_path(change.path), _value_in_file(tree, change.path), change.new
         if change.jobs:
             (key, old, new), *rest = with_it
             with_it = tuple(rest)
@@ -157,6 +160,11 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[CostS
         lost = "nothing if the rate was measured there; every other command needs the key"
         moves = chain([CostSavingMove(*engines[0], before, 0.0, lost, tuple(engines[1:]))], moves)
     return tuple(islice(moves, MOST))
+
+
+def _value_in_file(tree: Tree, path: Path) -> Any:
+    node = tree.at(path)
+    return None if node is None else node.to_json()
 
 
 def _key_changes_of_merged_jobs(change: _Change, tree: Tree) -> Iterator[tuple[str, Any, Any]]:
@@ -183,8 +191,22 @@ def _merges_of_small_jobs(environment: Environment, now: Plan) -> Iterator[_Chan
             yield _Change(("jobs", first, "queries"), None, lost, jobs=tuple(others))
 
 
+def _fan_outs(environment: Environment, now: Plan) -> Iterator[_Change]:
+    """Yield the queries of several readers of a stream, which then share no shard; one alone gains little."""
+    readers: dict[str, list[Path]] = {}
+    for job, name, query in environment.queries:
+        if isinstance(query, LandQuery) and environment.streams[query.source].fans_out and not query.fan_out:
+            readers.setdefault(query.source, []).append(("jobs", job, "queries", name, "fan_out"))
+    for stream, keys in readers.items():
+        lost = f"one of the consumers that AWS allows {stream}, for each query; queries that run are drained and start again"
+        first, *others = sorted(keys, key=lambda key: -sum(c.usd for c in now.jobs[str(key[1])].cost))
+        if others:
+            yield _Change(first, True, lost, also=tuple(others))
+
+
 def _possible_changes(environment: Environment, now: Plan) -> Iterator[_Change]:
     yield from _merges_of_small_jobs(environment, now)
+    yield from _fan_outs(environment, now)
     if environment.partition_buffer:
         yield _Change(("partition_buffer",), None, "spare shards and partitions for a hot key")
     # Neither DMS nor Debezium fills aggregates, nor do our sinks (a check of the file).
@@ -323,6 +345,8 @@ def _changed_environment_or_none(environment: Environment, change: _Change) -> E
         }
         path, value = ("jobs",), _with_value(kept, path[1:], queries)
     changed: Environment = _with_value(environment, path, value)
+    for each in change.also:
+        changed = _with_value(changed, each, value)
     return changed
 
 

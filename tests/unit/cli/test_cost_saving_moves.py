@@ -135,6 +135,26 @@ def test_small_jobs_that_are_alike_become_one(tmp_path: Path) -> None:
     assert "# of team 1" in copy.read_text()
 
 
+def test_readers_of_one_stream_fan_out_together(tmp_path: Path) -> None:
+    file = tmp_path / "environments" / "shop.yaml"
+    file.parent.mkdir()
+    shutil.copytree(ROOT / "pipelines", tmp_path / "pipelines")
+    jobs = "".join(JOB.format(n=n, latency="2m") for n in range(3)).replace("source: s1", "source: s0")
+    text = SMALL.format(
+        streams=STREAM.format(n=0), jobs=jobs.replace("source: s2", "source: s0\n        fan_out: false")
+    )
+    file.write_text(text.replace("records_per_second: 50,", "records_per_second: 3000,"), encoding="utf-8")
+    before = load(file, tmp_path)
+    moves = find_moves(before, plan(before), plan_keeps_all_slas)
+    keys = {f"jobs.j{n}.queries.land-{n}.fan_out" for n in range(3)}
+    (number,) = [n for n, each in enumerate(moves, start=1) if each.key in keys]
+    write_moves_into_files(before, moves, str(number))
+    after = load(file, tmp_path)
+    assert all(query.uses_fan_out for _, _, query in after.queries)
+    assert total_cost(plan(after)).value == pytest.approx(moves[number - 1].usd)
+    assert moves[number - 1].saved > 50
+
+
 def test_the_documents_table_is_what_is_planned() -> None:
     assert "\n".join(table()) in (ROOT / "docs/plan.md").read_text(encoding="utf-8")
 
