@@ -358,7 +358,7 @@ def server_ports_without_kafka(environment: Environment) -> tuple[int, ...]:
     """Return the ports of the servers that jobs call, such as databases and schema registries, without Kafka's brokers."""
     tree = environment.value_locations.tree
     jobs = None if tree is None else tree.child("jobs")
-    ports = {port for _, value in jobs.leaves() for port in ports_of_urls(value)} if jobs else set()
+    ports = {port for _, value in jobs.leaves for port in ports_of_urls(value)} if jobs else set()
     ports |= {port for sink in environment.sinks for port in sink.ports_outside_vpc}
     ports |= {port for stream in environment.streams.values() for port in stream.ports_outside_vpc}
     return tuple(sorted(ports))

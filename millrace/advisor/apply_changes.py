@@ -273,7 +273,7 @@ def _files_of_tree(tree: Tree | None) -> set[Path]:
 
 def _check_nothing_else_changed(file: Path, before: str, after: str, paths: Sequence[Key]) -> None:
     """Check that an edit changed no value but those at some paths."""
-    old, new = (dict(read_document(file, text).tree.leaves()) for text in (before, after))
+    old, new = (dict(read_document(file, text).tree.leaves) for text in (before, after))
     for path in [*old, *new]:
         asked = any(path[: len(each)] == each for each in paths)
         if not asked and (path in old, old.get(path)) != (path in new, new.get(path)):

@@ -3,97 +3,100 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib import import_module
 from inspect import getdoc
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from millrace.cli.extras import install_advice_for_missing_module
-from millrace.cli.plan import (
-    compare,
-    init_project,
-    plan_and_validate,
-    policies,
-    prices,
-    simulate,
-    split_topic,
-)
-from millrace.cli.plan.bench import command as bench
-from millrace.cli.plan.existing import import_job, scan
-from millrace.cli.plan.report import preflight_command
-from millrace.cli.plan.schema import json_schema_and_inference as schema
-from millrace.cli.repair import audit, backfill, checkpoint, erase, replay
-from millrace.cli.run import (
-    deploy,
-    notebook,
-    sandbox,
-    setup,
-    start_stop_drain,
-    traffic,
-)
 from millrace.cli.shared.console import (
     REFUSED,
     command_with_reported_failures,
     invisible_output_escaped,
     print_problems,
 )
-from millrace.cli.watch import advise, cost, history_server, logs, status, verify_environment_copy
 from millrace.config import ConfigurationError
 from millrace.etl import __version__
 
-Command = Callable[..., Any] | typer.Typer
-
-GROUPS: Mapping[str, Mapping[str, Command]] = {
+GROUPS: Mapping[str, Mapping[str, str]] = {
     "Plan": {
-        "init": init_project.init,
-        "vendor": init_project.vendor,
-        "scan": scan.scan,
-        "import": import_job.import_command,
-        "validate": plan_and_validate.validate_command,
-        "plan": plan_and_validate.plan_command,
-        "compare": compare.compare,
-        "simulate": simulate.simulate_command,
-        "preflight": preflight_command.preflight,
-        "bench": bench.bench,
-        "split": split_topic.split,
-        "schema": schema.schema_app,
-        "prices": prices.prices_app,
-        "policies": policies.policies,
+        "init": "plan.init_project:init",
+        "vendor": "plan.init_project:vendor",
+        "scan": "plan.existing.scan:scan",
+        "import": "plan.existing.import_job:import_command",
+        "validate": "plan.plan_and_validate:validate_command",
+        "plan": "plan.plan_and_validate:plan_command",
+        "compare": "plan.compare:compare",
+        "simulate": "plan.simulate:simulate_command",
+        "preflight": "plan.report.preflight_command:preflight",
+        "bench": "plan.bench.command:bench",
+        "split": "plan.split_topic:split",
+        "schema": "plan.schema.json_schema_and_inference:schema_app",
+        "prices": "plan.prices:prices_app",
+        "policies": "plan.policies:policies",
     },
     "Run": {
-        "setup": setup.setup,
-        "demo": sandbox.demo,
-        "sandbox": sandbox.sandbox_app,
-        "traffic": traffic.traffic,
-        "notebook": notebook.notebook,
-        "deploy": deploy.deploy,
-        "start": start_stop_drain.start,
-        "stop": start_stop_drain.stop,
-        "drain": start_stop_drain.drain,
-        "upgrade": deploy.upgrade,
-        "rollback": deploy.rollback,
+        "setup": "run.setup:setup",
+        "demo": "run.sandbox:demo",
+        "sandbox": "run.sandbox:sandbox_app",
+        "traffic": "run.traffic:traffic",
+        "notebook": "run.notebook:notebook",
+        "deploy": "run.deploy:deploy",
+        "start": "run.start_stop_drain:start",
+        "stop": "run.start_stop_drain:stop",
+        "drain": "run.start_stop_drain:drain",
+        "upgrade": "run.deploy:upgrade",
+        "rollback": "run.deploy:rollback",
     },
     "Watch": {
-        "status": status.status,
-        "logs": logs.logs,
-        "history": history_server.history,
-        "advise": advise.advise_command,
-        "cost": cost.cost_command,
-        "verify": verify_environment_copy.verify,
+        "status": "watch.status:status",
+        "logs": "watch.logs:logs",
+        "history": "watch.history_server:history",
+        "advise": "watch.advise:advise_command",
+        "cost": "watch.cost:cost_command",
+        "verify": "watch.verify_environment_copy:verify",
     },
     "Repair": {
-        "audit": audit.audit,
-        "replay": replay.replay,
-        "backfill": backfill.backfill,
-        "erase": erase.erase,
-        "checkpoint": checkpoint.checkpoint_app,
+        "audit": "repair.audit:audit",
+        "replay": "repair.replay:replay",
+        "backfill": "repair.backfill:backfill",
+        "erase": "repair.erase:erase",
+        "checkpoint": "repair.checkpoint:checkpoint_app",
     },
 }
-"""Groups of ``millrace --help``, each with its commands in the order of the help."""
+"""Groups of ``millrace --help``, each with its commands in the order of the help, and the function or the Typer below this package
+that a command loads: the others' imports take longer than most commands."""
+
+_PANELS = {name: panel for panel, commands in GROUPS.items() for name in commands}
+
+
+class _LoadedCommands(Mapping[str, Any]):
+    """Commands by name, each loaded when it is asked for."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_PANELS)
+
+    def __len__(self) -> int:
+        return len(_PANELS)
+
+    def __getitem__(self, name: str) -> Any:
+        return _load_command(name, _PANELS[name])
+
+
+class _LazyGroup(TyperGroup):
+    """The root of all commands."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**settings, "commands": _LoadedCommands()})
+
 
 app = typer.Typer(
     name="millrace",
+    cls=_LazyGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     # Click would remove escapes from piped output and hide that they were there.
@@ -128,23 +131,25 @@ def _help_text(command: Callable[..., Any]) -> str:
     return "\n\n".join(" ".join(each.splitlines()) for each in (getdoc(command) or "").split("\n\n"))
 
 
-def _add_command(panel: str, name: str, command: Command) -> None:
+@cache
+def _load_command(name: str, panel: str) -> Any:
+    """Import a command, and return it as Typer builds it."""
+    module, _, member = GROUPS[panel][name].partition(":")
+    command = getattr(import_module(f"millrace.cli.{module}"), member)
+    group = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
     if not isinstance(command, typer.Typer):
-        app.command(name, help=_help_text(command), rich_help_panel=panel)(
+        group.callback()(lambda: None)
+        group.command(name, help=_help_text(command), rich_help_panel=panel)(
             command_with_reported_failures(name, command)
         )
-        return
-    for each in command.registered_commands:
-        assert each.callback is not None
-        each.name = each.name or each.callback.__name__
-        each.help = _help_text(each.callback)
-        each.callback = command_with_reported_failures(f"{name} {each.name}", each.callback)
-    app.add_typer(command, name=name, rich_help_panel=panel)
-
-
-for _panel, _commands in GROUPS.items():
-    for _name, _command in _commands.items():
-        _add_command(_panel, _name, _command)
+    else:
+        for each in command.registered_commands:
+            assert each.callback is not None
+            each.name = each.name or each.callback.__name__
+            each.help = _help_text(each.callback)
+            each.callback = command_with_reported_failures(f"{name} {each.name}", each.callback)
+        group.add_typer(command, name=name, rich_help_panel=panel)
+    return typer.main.get_group(group).commands[name]
 
 
 def main() -> None:

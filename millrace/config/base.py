@@ -74,10 +74,15 @@ def load_kind(group: str, built_in: Mapping[str, str], kind: str) -> Any:
     return EntryPoint(kind, loaders[kind], group).load() if kind in loaders else None
 
 
-@cache
 def _installed_entry_points(group: str) -> EntryPoints:
-    # Looking through all distributions takes a hundredth of a second, and a start asks for each kind.
-    return entry_points(group=group)
+    found: EntryPoints = _all_entry_points().select(group=group)
+    return found
+
+
+@cache
+def _all_entry_points() -> Any:
+    # Looking through all distributions takes a hundredth of a second, and a start asks for each kind of each concept.
+    return entry_points()
 
 
 def arn_region_account_resource(arn: str) -> tuple[str, str, str]:

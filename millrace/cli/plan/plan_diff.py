@@ -115,7 +115,7 @@ def _planned_version(environment: Environment, root: Path, *, with_templates: bo
 def values_by_key(environment: Environment) -> dict[str, str]:
     """Return all values of an environment's files, merged, by their dotted keys."""
     tree = environment.value_locations.tree
-    leaves = () if tree is None else tree.leaves()
+    leaves = () if tree is None else tree.leaves
     return {dotted_path(path): str(value) for path, value in leaves if path != ("extends",)}
 
 

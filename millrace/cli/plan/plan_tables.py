@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
-from rich.console import Group, RenderableType
-from rich.padding import Padding
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -94,8 +95,17 @@ def _empty_table(terminal: bool, *columns: Column, why: bool = False) -> Table:
     return plain_table(*columns)
 
 
-def _indented(body: RenderableType, columns: int = 2) -> Padding:
-    return Padding(body, (0, 0, 0, columns), expand=False)
+@dataclass(frozen=True)
+class _Indented:
+    """A part some columns to the right; Rich's padding would measure a large table twice."""
+
+    body: RenderableType
+    columns: int = 2
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        inside = options.update_width(options.max_width - self.columns)
+        for line in console.render_lines(self.body, inside, pad=False):
+            yield from (Segment(" " * self.columns), *line, Segment.line())
 
 
 def _table_with_reasons(
@@ -106,7 +116,7 @@ def _table_with_reasons(
     for cells, why in rows:
         table.add_row(*cells, *[why] * inline)
     reasons = () if inline else (_reason_line(f"{cells[0]}: {why}") for cells, why in rows)
-    return Group(_indented(table, 0 if terminal else 2), *reasons)
+    return Group(_Indented(table, 0 if terminal else 2), *reasons)
 
 
 def _streams_table(streams: Iterable[StreamPlan], terminal: bool, inline: bool) -> Group:
@@ -149,7 +159,7 @@ def _clusters_table(clusters: Iterable[ClusterPlan], terminal: bool, inline: boo
     return _table_with_reasons(terminal, inline, columns, rows)
 
 
-def _jobs_table(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> Padding:
+def _jobs_table(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> _Indented:
     """Return a table with one row for each job."""
     figures = figure_columns("cores", "workers")
     table = _empty_table(
@@ -169,7 +179,7 @@ def _jobs_table(environment: Environment, jobs: Iterable[JobPlan], terminal: boo
             environment.jobs[job.name].sla_words.removeprefix("SLA "),
             _total_dollars_cell(job.cost),
         )
-    return _indented(table, 0 if terminal else 2)
+    return _Indented(table, 0 if terminal else 2)
 
 
 def _job_blocks(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> Group:
@@ -204,15 +214,15 @@ def _executor_range_text(job: JobPlan) -> str:
     return f"{executors}; {_figure_cell(job.memory)} of {job.memory_gib} GiB: {job.memory.why}"
 
 
-def _reason_line(text: str) -> Padding:
-    return _indented(Text(text, "dim"))
+def _reason_line(text: str) -> _Indented:
+    return _Indented(Text(text, "dim"))
 
 
 def _note_line(text: str) -> Text:
     return Text(f"Note: {text}", "yellow")
 
 
-def _queries_table(job: JobPlan, terminal: bool) -> Padding:
+def _queries_table(job: JobPlan, terminal: bool) -> _Indented:
     spread = ["repartition"] if any(query.repartition for query in job.queries.values()) else []
     figures = figure_columns("trigger", "records a batch", "a shard", *spread)
     table = _empty_table(terminal, *word_columns("query"), *figures)
@@ -225,7 +235,7 @@ def _queries_table(job: JobPlan, terminal: bool) -> Padding:
             _figure_cell(query.records_per_partition),
             *[_figure_cell(query.repartition) for _ in spread],
         )
-    return _indented(table, 2 if terminal else 4)
+    return _Indented(table, 2 if terminal else 4)
 
 
 def _query_reasons(query: QueryPlan) -> Iterator[str]:
@@ -242,7 +252,7 @@ def _query_reasons(query: QueryPlan) -> Iterator[str]:
         yield f"caught up in {again.value:,.0f} s {again.why}"
 
 
-def cost_table(plan: Plan, *, terminal: bool) -> Padding:
+def cost_table(plan: Plan, *, terminal: bool) -> _Indented:
     """Return the table of a month's bill with the reason for each line; of many jobs with a sum of each item."""
     table = _empty_table(terminal, *word_columns("for", "item"), *figure_columns("$/month"), why=True)
     groups = [
@@ -268,7 +278,7 @@ def cost_table(plan: Plan, *, terminal: bool) -> Padding:
     table.add_row(
         Text("total", "bold"), "", Text(_dollars_cell(sum_.value, assumed=sum_.assumed), "bold"), everything
     )
-    return _indented(table, 0 if terminal else 2)
+    return _Indented(table, 0 if terminal else 2)
 
 
 def _origin_mark(figure: Figure[Any]) -> str:

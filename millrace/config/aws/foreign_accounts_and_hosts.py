@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -55,10 +56,10 @@ def foreign_account_findings(tree: Tree, account: str, others: Collection[str]) 
     others
         Accounts of ``governance.other_accounts``.
     """
-    for path, value in tree.leaves():
+    for path, value in tree.leaves:
         keys = [step for step in path if isinstance(step, str)]
         texts = [*keys, value] if isinstance(value, str) else keys
-        named = ["".join(result) for text in texts for result in _ACCOUNT.findall(unquote(text))]
+        named = [each for text in texts for each in _named_accounts(text)]
         if keys and _ACCOUNT_KEY.search(keys[-1]) and re.fullmatch(r"\d{12}", str(value)):
             named.append(str(value))
         if foreign := [each for each in named if each != account and each not in others]:
@@ -69,6 +70,11 @@ def foreign_account_findings(tree: Tree, account: str, others: Collection[str]) 
             )
 
 
+@lru_cache(maxsize=1024)  # a key is of many values
+def _named_accounts(text: str) -> list[str]:
+    return ["".join(result) for result in _ACCOUNT.findall(unquote(text))]
+
+
 def foreign_region_findings(tree: Tree, region: str) -> Iterator[Finding]:
     """Yield a finding for each ARN of another partition, and for each resource of another region that must be in this one.
 
@@ -77,7 +83,7 @@ def foreign_region_findings(tree: Tree, region: str) -> Iterator[Finding]:
     EMR Serverless image": prerequisites).
     """
     partition, domain = aws_partition_of_region(region), endpoint_domain_of_region(region)
-    for path, value in tree.leaves():
+    for path, value in tree.leaves:
         if path[0] == "tags" or "spark" in path or not isinstance(value, str):
             continue
         arn, image = _ARN.fullmatch(value), _IMAGE.fullmatch(value)
@@ -98,7 +104,7 @@ def describe_inherited_accounts_and_hosts(tree: Tree) -> list[str]:
     """Return a line for each value that names an account, host or secret and stands in a file which the environment extends."""
     return [
         f"{dotted_path(path)}: {value} ({node.file.name})"
-        for path, value in tree.leaves()
+        for path, value in tree.leaves
         if (node := tree.at(path)) is not None
         and node.file != tree.file
         and isinstance(value, str)
@@ -108,7 +114,7 @@ def describe_inherited_accounts_and_hosts(tree: Tree) -> list[str]:
 
 def hosts_of_urls_and_servers(tree: Tree) -> list[str]:
     """Return the hosts of URLs and server lists in the file, sorted."""
-    return _hosts(value for _, value in tree.leaves())
+    return _hosts(value for _, value in tree.leaves)
 
 
 def ports_of_urls(value: Any) -> list[int]:
@@ -124,14 +130,14 @@ def ports_of_urls(value: Any) -> list[int]:
 
 def port_findings(tree: Tree) -> Iterator[Finding]:
     """Yield a finding for each value with a URL whose port no server can have."""
-    for path, value in tree.leaves():
+    for path, value in tree.leaves:
         if not all(0 < port < 65536 for port in ports_of_urls(value)):
             yield Finding(path, str(value), "a port from 1 to 65535")
 
 
 def hosts_on_internet(*trees: Tree | None) -> list[str]:
     """Return the hosts in sections of the file that are taken to be on the internet, by their names; an address is taken to be inside."""
-    values = (value for tree in trees if tree is not None for _, value in tree.leaves())
+    values = (value for tree in trees if tree is not None for _, value in tree.leaves)
     return [host for host in _hosts(values) if not _INSIDE.search(host)]
 
 

@@ -28,4 +28,4 @@ def is_placeholder(value: object) -> bool:
 def findings_of_placeholders(tree: Tree) -> Iterator[Finding]:
     """Yield a finding for each such line of a file."""
     allowed = "the value itself, which `millrace import` could not read"
-    return (Finding(path, value, allowed) for path, value in tree.leaves() if is_placeholder(value))
+    return (Finding(path, value, allowed) for path, value in tree.leaves if is_placeholder(value))

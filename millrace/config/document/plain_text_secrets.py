@@ -93,7 +93,7 @@ def censor(path: Path, value: str) -> str:
 
 def findings_of_secrets(tree: Tree) -> Iterator[Finding]:
     """Yield a finding for every secret of a document: a value, a part of one, or a key."""
-    for path, value in tree.leaves():
+    for path, value in tree.leaves:
         text = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
         if isinstance(text, str) and text and _is_secret(path, text):
             yield Finding(path, text, ALLOWED, "a secret in plain text")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -16,6 +16,7 @@ from _ruamel_yaml import CParser
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.tag import Tag
 
 from millrace.config.document.problems import Finding, Path, dotted_path
 
@@ -97,14 +98,18 @@ class Tree:
             value = self.value[step]
         return value
 
-    def leaves(self, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-        """Yield every scalar with its path."""
+    @cached_property
+    def leaves(self) -> list[tuple[Path, Any]]:
+        """Every scalar with its path."""
+        return [*self._leaves_below(())]
+
+    def _leaves_below(self, path: Path) -> Iterator[tuple[Path, Any]]:
         if isinstance(self.value, dict):
             for key, child in self.value.items():
-                yield from child.leaves((*path, key))
+                yield from child._leaves_below((*path, key))
         elif isinstance(self.value, list):
             for position, child in enumerate(self.value):
-                yield from child.leaves((*path, position))
+                yield from child._leaves_below((*path, position))
         else:
             yield path, self.value
 
@@ -196,7 +201,7 @@ class _Composer(CParser):  # type: ignore[misc]  # it has no types
 
     _depth = 0
 
-    def resolve(self, kind: Any, value: str | None, implicit: Any) -> str:
+    def resolve(self, kind: Any, value: str | None, implicit: Any) -> Tag:
         """Return the tag of a node without one."""
         return _tag(kind, value, implicit)
 
@@ -212,8 +217,14 @@ class _Composer(CParser):  # type: ignore[misc]  # it has no types
 
 
 @cache
-def _tag(kind: Any, value: str | None, implicit: Any) -> str:
-    return str(_RESOLVER.resolve(kind, value, implicit))
+def _tag(kind: Any, value: str | None, implicit: Any) -> Tag:
+    return _shared_tag(str(_RESOLVER.resolve(kind, value, implicit)))
+
+
+@cache
+def _shared_tag(text: str) -> Tag:
+    # A tag reads its text letter by letter, once.
+    return Tag(suffix=text)
 
 
 _RESOLVER = YAML(typ="safe", pure=True).resolver

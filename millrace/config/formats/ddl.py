@@ -120,8 +120,13 @@ def parse_ddl(text: str) -> tuple[DdlField, ...]:
     return tuple(fields)
 
 
-def ddl_field_problems(fields: tuple[DdlField, ...]) -> Iterator[str]:
-    """Yield problems of DDL fields that payloads cannot be decoded into, as ``etl.formats.schema_files.parse_ddl_schema`` does."""
+@lru_cache(maxsize=256)
+def ddl_field_problems(fields: tuple[DdlField, ...]) -> tuple[str, ...]:
+    """Return problems of DDL fields that payloads cannot be decoded into, as ``etl.formats.schema_files.parse_ddl_schema`` does."""
+    return tuple(_ddl_field_problems(fields))
+
+
+def _ddl_field_problems(fields: tuple[DdlField, ...]) -> Iterator[str]:
     if reserved := sorted({each.name for each in fields if each.name.startswith("_")}):
         yield f"names that begin with _ are reserved: {', '.join(reserved)}"
     if ticks := sorted({each.name for each in fields if "`" in each.name}):

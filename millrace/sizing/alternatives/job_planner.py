@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from millrace.config.base import Model
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, MskCluster
 from millrace.sizing.cost import SECONDS, stream_cost_items
@@ -32,9 +33,9 @@ _EXECUTORS = (1.0, 2.0)
 
 Planned = tuple[JobPlan | None, list[Finding]]
 
-PlansMade = dict[tuple[object, ...], list[tuple[list[QueryDemand], tuple[object, ...], Planned]]]
-"""Plans of jobs that variants of one environment have in common: by job, partitions and identity of what decides on them, with the
-demands, and with the objects whose identity is in the key."""
+PlansMade = dict[tuple[object, ...], list[tuple[list[QueryDemand], tuple[Model, ...], Planned]]]
+"""Plans of jobs that variants of one environment have in common: by job and partitions, with the demands, and with the job and streams
+that decide on them."""
 
 
 class JobPlanner:
@@ -120,9 +121,9 @@ class JobPlanner:
         self, job: str, demands: list[QueryDemand], sources: Mapping[str, SourcePartitions], cores: int
     ) -> Planned:
         decides = (self.environment.jobs[job], *(self.environment.streams[name] for name in sources))
-        made = self.made.setdefault((job, cores, *sources.items(), *map(id, decides)), [])
-        for same, _, planned in made:
-            if same == demands:
+        made = self.made.setdefault((job, cores, *sources.items()), [])
+        for same, before, planned in made:
+            if all(map(_say_the_same, before, decides)) and same == demands:
                 return planned
         planned = job_plan_and_findings(self.environment, job, demands, sources, self.prices, cores)
         made.append((demands, decides, planned))
@@ -219,6 +220,19 @@ class JobPlanner:
             sized, _ = cluster_plan_and_findings(self.environment, name, cluster, load, self.prices)
             self._cluster_usd[key] = math.inf if sized is None else sum(line.usd for line in sized.cost)
         return self._cluster_usd[key]
+
+
+def _say_the_same(one: Model, other: Model) -> bool:
+    """Return whether two jobs or streams have the same keys with the same values; also copies, which other remedies lead to."""
+    return one is other or (
+        one.model_fields_set == other.model_fields_set
+        and one == other
+        and _keys_of_queries(one) == _keys_of_queries(other)
+    )
+
+
+def _keys_of_queries(member: Model) -> list[set[str]]:
+    return [each.model_fields_set for each in getattr(member, "queries", {}).values()]
 
 
 def _monthly_usd_of_planned_job(planned: Planned) -> float:

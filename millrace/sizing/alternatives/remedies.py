@@ -40,16 +40,29 @@ def findings_with_remedies(
     replan
         Plans a changed environment.
     """
-    return [_finding_with_remedies(environment, each, replan) for each in problems]
+    found: dict[tuple[str, str], Sequence[Finding]] = {}
+
+    def findings_of_change(job: str, change: tuple[str, Environment]) -> Sequence[Finding]:
+        # Findings of one job have the same changes.
+        key = job, change[0]
+        if key not in found:
+            found[key] = replan(change[1])
+        return found[key]
+
+    return [_finding_with_remedies(environment, each, findings_of_change) for each in problems]
 
 
-def _finding_with_remedies(environment: Environment, problem: Finding, replan: Replan) -> Finding:
+def _finding_with_remedies(
+    environment: Environment,
+    problem: Finding,
+    findings_of_change: Callable[[str, tuple[str, Environment]], Sequence[Finding]],
+) -> Finding:
     if problem.path[0] != "jobs" or problem.path[-1] == "result":
         return problem
     job = str(problem.path[1])
 
     def is_remedy(change: tuple[str, Environment]) -> bool:
-        return not any(each.path[:2] == problem.path[:2] for each in replan(change[1]))
+        return not any(each.path[:2] == problem.path[:2] for each in findings_of_change(job, change))
 
     part = connected_part_of_environment(environment, ("jobs", job))
     found: list[str] = []
@@ -62,8 +75,8 @@ def _finding_with_remedies(environment: Environment, problem: Finding, replan: R
     ):
         steps = [*group]
         # A larger change does what a smaller one does, and each takes a plan.
-        smallest = bisect_left(steps, True, key=is_remedy)
-        if smallest < len(steps):
+        if is_remedy(steps[-1]):
+            smallest = bisect_left(steps, True, key=is_remedy)
             found.append(steps[smallest][0])
             if len(found) == _WANTED:
                 break

@@ -163,8 +163,9 @@ class ExecutorPool:
     def _executors_idle_too_long(self, now: float) -> list[Executor]:
         if self.executor_count <= self._least:
             return []
-        idle = (each for each in self._running if not each.batches and each.idle_since + self._idle <= now)
-        return sorted(idle, key=lambda each: each.idle_since)[: self.executor_count - self._least]
+        idle = [each for each in self._running if not each.batches and each.idle_since + self._idle <= now]
+        idle.sort(key=lambda each: each.idle_since)
+        return idle[: self.executor_count - self._least]
 
     def missing_executors(self, tasks: int) -> int:
         """Return how many more executors the running and waiting tasks of all queries allow."""

@@ -19,7 +19,7 @@ from millrace.sizing.queries.query_plan import outage_to_plan_for
 from millrace.sizing.simulation.cumulative_arrivals import Arrivals, Floats
 from millrace.sizing.simulation.plan_scenario import scenario_of_job, traffic_by_stream
 from millrace.sizing.simulation.result import JobResult, QueryResult
-from millrace.sizing.simulation.scenario_model import Outage
+from millrace.sizing.simulation.scenario_model import Outage, Scenario
 from millrace.sizing.simulation.simulation_run import simulate
 
 PEAK_TRIGGERS = 40.0
@@ -150,9 +150,14 @@ def _result_and_seconds_until_settled(
 ) -> tuple[JobResult, float]:
     """Simulate the peak until the job has settled, or for a day, and return the result with its seconds."""
     seconds = _settling_seconds(job)
-    made = scenario_of_job(environment, plan, job.name, _peak_arrivals(environment, job.name, seconds))
-    if made.scaling.least < made.scaling.most:
-        seconds = max(seconds, SCALING)
+
+    def peak(seconds: float) -> Scenario:
+        return scenario_of_job(environment, plan, job.name, _peak_arrivals(environment, job.name, seconds))
+
+    made = peak(seconds)
+    if made.scaling.least < made.scaling.most and seconds < SCALING:
+        seconds = SCALING
+        made = peak(seconds)
     triggers = {query.name: query.trigger for query in made.queries}
     # Triggers of which none is a multiple of the other meet in patterns that are longer than both.
     beats = any(
@@ -160,13 +165,10 @@ def _result_and_seconds_until_settled(
         for each in made.queries
         if isinstance(each.source, str)
     )
-    for each in (seconds, max(seconds, DAY)):
-        played = simulate(
-            scenario_of_job(environment, plan, job.name, _peak_arrivals(environment, job.name, each))
-        )
-        if not beats and _is_settled(played):
-            break
-    return played, each
+    if beats or not _is_settled(played := simulate(made)):
+        seconds = max(seconds, DAY)
+        played = simulate(peak(seconds))
+    return played, seconds
 
 
 def _is_settled(played: JobResult) -> bool:
@@ -183,12 +185,13 @@ def _is_settled(played: JobResult) -> bool:
 
 
 def _largest_in_last_quarters(
-    query: QueryResult, numbers: Floats, seconds: float, most: Callable[..., float] = max
+    query: QueryResult, numbers: Floats, seconds: float, most: Callable[[Floats], float] = np.max
 ) -> tuple[float, float]:
     """Return the largest number of a batch in the third and in the last quarter of a simulation."""
-    third = (query.starts >= seconds / 2) & (query.starts < seconds * 3 / 4)
-    last = query.starts >= seconds * 3 / 4
-    return float(most(numbers[third], default=0.0)), float(most(numbers[last], default=0.0))
+    third, last = np.searchsorted(query.starts, [seconds / 2, seconds * 3 / 4])
+    quarters = numbers[third:last], numbers[last:]
+    before, after = (float(most(each)) if len(each) else 0.0 for each in quarters)
+    return before, after
 
 
 def backlog_growth_per_second(query: QueryResult, seconds: float, spread: float = 0.0) -> float:
@@ -198,7 +201,7 @@ def backlog_growth_per_second(query: QueryResult, seconds: float, spread: float 
     that grows has a larger least, too.
     """
     rates = []
-    for most in (max, min):
+    for most in (np.max, np.min):
         before, after = _largest_in_last_quarters(query, query.backlog, seconds, most)
         allowed = GROWTH * before + 1 + query.arrived / seconds * spread
         rates.append((after - before) / (seconds / 4) if after > allowed else 0.0)

@@ -233,6 +233,20 @@ def test_deciding_loads_neither_spark_nor_cdk() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_a_command_imports_no_other() -> None:
+    program = (
+        "import atexit, sys; from millrace.cli import main; sys.argv = ['millrace', 'validate', '--env', 'minimal', '--no-spark']\n"
+        "atexit.register(lambda: print(sorted(name for name in sys.modules if name.startswith('millrace.cli.'))))\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "millrace.cli.plan.plan_and_validate" in done.stdout
+    for other in ("run", "watch", "repair", "plan.simulate", "plan.existing"):
+        assert f"millrace.cli.{other}" not in done.stdout
+
+
 def _commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield words, command
     for name, each in getattr(command, "commands", {}).items():
