@@ -28,8 +28,7 @@ from pyspark.sql.types import StructType
 
 from ..formats.changes.decoder import BY_TIME, DELETE, TRUNCATE
 from ..formats.decoding.decoder_output_and_checks import CHANGE
-from ..record.errors import SinkError
-from ..sinks.base import DELETED, ORDER, RowOrderLister, Sink
+from ..sinks.base import DELETED, ORDER, STAGE, RowOrderLister, Sink
 from ..sinks.delivery.record_order import POSITION, not_older_sql, with_position_struct
 
 _AFTER = "_after"
@@ -95,8 +94,22 @@ def positions_of_truncates(records: DataFrame) -> DataFrame:
     )
 
 
+def dead_letters_of_truncates(records: DataFrame) -> DataFrame:
+    """Return the truncates of a batch in the shape of :data:`~etl.sinks.base.LETTER`, for a sink that cannot list its rows."""
+    reason = (
+        "the table was truncated in the source database, and this sink cannot list its rows: delete by hand those that "
+        "are older than this change; later ones are written"
+    )
+    return records.where(_truncate_condition()).select(
+        *("_id", "_source", "_arrived_at", "_landed_at"),
+        F.to_json(CHANGE).cast("binary").alias("_bytes"),
+        F.lit(STAGE).alias("_stage"),
+        F.lit(reason).alias("_error"),
+    )
+
+
 def rows_and_deletes_after_truncates(rows: DataFrame, orders: list[str], sink: Sink) -> DataFrame:
-    """Return the rows that are later than the truncates, and a delete for each older row of the sink.
+    """Return the rows that are later than the truncates, and a delete for each older row of a sink that can list its rows.
 
     Parameters
     ----------
@@ -104,21 +117,12 @@ def rows_and_deletes_after_truncates(rows: DataFrame, orders: list[str], sink: S
         ``_id``, :data:`~etl.sinks.base.ORDER`, :data:`~etl.sinks.base.DELETED` and the columns of the sink.
     orders
         Result of :func:`orders_of_truncates`.
-
-    Raises
-    ------
-    SinkError
-        The sink cannot list its rows.
     """
     if not orders:
         return rows
-    if not isinstance(sink, RowOrderLister):
-        raise SinkError(
-            "the table was truncated in the source database, but a sink of this kind cannot list its rows to "
-            "delete them: delete the rows of the sink by hand, and let the connector skip truncates "
-            "(skipped.operations=t)"
-        )
     later = rows.where(~older_than_any_condition(orders))
+    if not isinstance(sink, RowOrderLister):
+        return later
     gone = (
         sink.identities_and_orders(rows.sparkSession)
         .where(older_than_any_condition(orders))

@@ -33,7 +33,7 @@ from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigure
 from ..record.envelope import CARRIED, time_column_outside_generated_code
 from ..record.errors import StartError, describe_error
 from ..record.tables import Table
-from ..sinks.base import DELETED, Sink, batch_identity, raise_on_refused_rows
+from ..sinks.base import DELETED, RowOrderLister, Sink, batch_identity, raise_on_refused_rows
 from ..sinks.delivery.kept_deletes import KeptDeletes
 from ..sinks.delivery.keyed_rows import newest_of_each_key
 from ..sinks.delivery.python_task_writes import CountedRows
@@ -371,6 +371,10 @@ class DeriveBatchWriter:
                     place = replace(place, rows=self._kept_deletes.keep_deletes_of(rows, truncates))
                 inside = lanes.values()["unordered"]
                 done = self.sink.write(rows, place, refuse, lambda: rows)
+                if truncates and not isinstance(self.sink, RowOrderLister):
+                    refuse(change_order.dead_letters_of_truncates(batch))
+                    offered, refused = ((n or 0) + len(truncates) for n in (done.offered, done.refused))
+                    done = replace(done, offered=offered, refused=refused)
                 # The lanes of changes are no partitions.
                 beside = 0 if change_order.is_change_table(batch) else done.unordered
                 unordered = {"unordered": inside + beside}

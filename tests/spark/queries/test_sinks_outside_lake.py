@@ -6,7 +6,7 @@ import gzip
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,8 @@ from millrace.etl.sources.base import ReplayedLeg
 from tests import postgres
 from tests.faults import small_job_documents
 from tests.faults.moto_server import make_table, moto
+from tests.spark.queries.test_change_order import TRUNCATED, decoder_of, inserted, record
+from tests.spark.simulated_database_changes import DDL as CHANGES_DDL
 from tests.spark.source_batches import (
     DDL,
     KAFKA,
@@ -87,6 +89,16 @@ def items(dynamodb: str) -> Any:
     made = make_table(boto3.resource("dynamodb", endpoint_url=dynamodb, region_name=REGION), "flights")
     yield made
     made.delete()
+
+
+def keyed_items(endpoint: str, name: str) -> Any:
+    """A table keyed by the identity of a result."""
+    return boto3.resource("dynamodb", endpoint_url=endpoint, region_name=REGION).create_table(
+        TableName=name,
+        AttributeDefinitions=[{"AttributeName": "_id", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "_id", "KeyType": "HASH"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
 
 
 def unfit(rows: DataFrame) -> DataFrame:
@@ -158,17 +170,36 @@ def test_a_derive_query_into_a_service_keeps_what_it_refuses(
 
 
 @pytest.mark.slow
+def test_a_truncate_is_a_letter_where_the_rows_of_a_sink_cannot_be_listed(
+    spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str
+) -> None:
+    landing, letters, events = table("landing"), table("letters"), Events()
+    held = keyed_items(dynamodb, "truncated")
+    decoder = decoder_of(spark, CHANGES_DDL, "postgresql")
+    write = replace(lander(spark, landing, Events(), ddl=CHANGES_DDL), decoder=decoder)
+    tables.create_or_evolve_table(spark, landing, land.landing_table_schema(decoder.schema))
+    sink = {"kind": "dynamodb", "table": "truncated", "region": REGION}
+    named = f"{letters.database}.{letters.name}"
+    job = settings(landing, tmp_path, sink, named, latest_by=["id"], transform=None)
+    changes = [inserted(10, 9, 1), inserted(12, 11, 2), TRUNCATED(20, 19), inserted(30, 29, 3)]
+    records = [record(0, n, n, change) for n, change in enumerate(changes)]
+    for number, batch in enumerate((records[:1], records[1:])):
+        write(frame(spark, batch), number)
+        derive(spark, job, {"dynamodb.endpoint": dynamodb}, events)
+    # The second was truncated in its batch; the first is for a person to delete.
+    assert sorted(int(i["id"]) for i in held.scan()["Items"]) == [1, 3]
+    (letter,) = spark.table(str(letters)).collect()
+    assert (letter["_id"], letter["_stage"]) == ("t/0/2", "sink")
+    assert "truncated" in letter["_error"]
+    assert accounts(events)[-1] == (3, 0, 1, 1, 1)
+
+
+@pytest.mark.slow
 @pytest.mark.faults
 def test_results_of_a_later_batch_and_of_a_later_checkpoint_win(
     spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str
 ) -> None:
-    resource = boto3.resource("dynamodb", endpoint_url=dynamodb, region_name=REGION)
-    made = resource.create_table(
-        TableName="totals",
-        AttributeDefinitions=[{"AttributeName": "_id", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "_id", "KeyType": "HASH"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    made = keyed_items(dynamodb, "totals")
     landing, events, binds = table("landing"), Events(), {"dynamodb.endpoint": dynamodb}
     state = {
         "watermark": {"time": "_arrived_at", "delay_seconds": 60, "ahead_seconds": 3600}, "distinct": [], "key": ["parity"], "join": None, "output_mode": "update",
