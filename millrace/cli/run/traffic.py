@@ -140,6 +140,7 @@ def traffic(
 
       millrace traffic departures --env local --dry-run
     """
+    from millrace.sandbox import operate_running_sandbox
     from millrace.sandbox.programs.child_processes import RUN
     from millrace.sandbox.records import traffic_targets
     from millrace.sandbox.records.traffic import TrafficShape
@@ -195,6 +196,8 @@ def traffic(
         "ledger": str(path),
     }
     typer.echo(json.dumps(outcome) if as_json else _traffic_sentence(outcome))
+    if not (aws or kafka or kinesis):
+        typer.echo(operate_running_sandbox.NO_JOB_RUNS.format(env), err=True)
 
 
 def _parse_burst(text: str | None) -> tuple[float, float, float]:
