@@ -31,8 +31,8 @@ _CORE = (
 class Bench:
     """Local Spark that runs transforms on rows of a test.
 
-    Records are as in JSON lines: times are texts in ISO 8601. A schema is DDL, or the path of a ``.ddl`` file. A record may also
-    have ``_key``, and ``_deleted`` for a record without payload. Results are rows without the core's own columns.
+    Records are as in JSON lines: times are texts in ISO 8601, or whole numbers in the unit that the schema declares. A schema is
+    DDL, or the path of a ``.ddl`` or ``.avsc`` file; for Protobuf give the columns of the message as DDL. A record may also have ``_key``, and ``_deleted`` for a record without payload. Results are rows without the core's own columns.
     """
 
     spark: SparkSession
@@ -130,13 +130,17 @@ class Bench:
         from pyspark.sql.types import StructField, StructType
 
         from millrace.sandbox.schemas import ddl_and_pyspark_types
+        from millrace.sandbox.schemas.avro_types_and_encoding import AvroSchema
         from millrace.sandbox.schemas.traffic_values import typed_row
 
-        payload = (
-            ddl_and_pyspark_types.read_ddl_file(schema)
-            if isinstance(schema, Path)
-            else ddl_and_pyspark_types.parse_ddl(schema)
-        )
+        if isinstance(schema, str):
+            payload = ddl_and_pyspark_types.parse_ddl(schema)
+        elif schema.suffix == ".avsc":
+            payload = AvroSchema(schema.read_text(encoding="utf-8")).struct
+        elif schema.suffix == ".desc":
+            raise ValueError(f"{schema}: give the columns of its message as DDL")
+        else:
+            payload = ddl_and_pyspark_types.read_ddl_file(schema)
         # Fields may be null, as those of a landing table: a deleted record has none.
         nullable = [StructField(each.name, each.dataType) for each in payload.fields]
         whole = StructType([*ddl_and_pyspark_types.parse_ddl(_CORE).fields, *nullable])

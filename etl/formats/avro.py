@@ -385,7 +385,7 @@ def set_avro_limits_in_driver(spark: SparkSession) -> None:
 def writer_schemas(spark: SparkSession, settings: AvroFormat, path: str) -> dict[str, str]:
     """Return the writers' schemas, as JSON, by the ids of a framing; parameters and errors as in :func:`make_avro_decoder`."""
     if settings.registry is not None and settings.subject is not None:
-        found = avro_schemas.writer_schemas_from_registry(settings.registry, settings.subject)
+        found = avro_schemas.writer_schemas_from_registry(spark, settings.registry, settings.subject)
     else:
         found = avro_schemas.writer_schemas_from_folder(str(settings.writers), settings.framing)
     return {

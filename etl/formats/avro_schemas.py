@@ -7,7 +7,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..services.backoff import START_SECONDS, Backoff
 
 _ANSWER_SECONDS = 10
 _BUSY = (429, 500, 502, 503, 504)
+_NO_LOGIN = ": a job has no login for a registry; give the schemas as files, in a folder of `writers`"
 
 _LOGICAL, _READERS = "logicalType", "millraceLogicalType"
 _UNITS = tuple({f"{name}-millis", f"{name}-micros"} for name in ("timestamp", "local-timestamp"))
@@ -33,8 +34,13 @@ _INNER_ACTIONS = {
 """Field with the parts of each action of Avro's ``Resolver``, which says what reads what."""
 
 
-def parse_java_schema(spark: SparkSession, text: str, where: str) -> Any:
+def parse_java_schema(spark: SparkSession, text: str, where: str, named: Iterable[str] = ()) -> Any:
     """Parse a schema with Avro's own parser.
+
+    Parameters
+    ----------
+    named
+        Schemas whose names it uses; each one may use those before it.
 
     Raises
     ------
@@ -42,8 +48,11 @@ def parse_java_schema(spark: SparkSession, text: str, where: str) -> Any:
         The text is no schema; the message is the parser's.
     """
     jvm: Any = spark._jvm
+    parser = jvm.org.apache.avro.Schema.Parser()
     try:
-        return jvm.org.apache.avro.Schema.Parser().parse(text)
+        for each in named:
+            parser.parse(each)
+        return parser.parse(text)
     except Py4JJavaError as error:
         raise StartError(f"{where}: {describe_error(error)}") from error
 
@@ -136,8 +145,8 @@ def writer_schemas_from_folder(path: str, framing: str) -> dict[str, str]:
     return found
 
 
-def writer_schemas_from_registry(url: str, subject: str) -> dict[str, str]:
-    """Read all versions of a subject from a registry that answers like Confluent's.
+def writer_schemas_from_registry(spark: SparkSession, url: str, subject: str) -> dict[str, str]:
+    """Read all versions of a subject from a registry that answers like Confluent's, with the schemas that they refer to.
 
     Parameters
     ----------
@@ -154,9 +163,9 @@ def writer_schemas_from_registry(url: str, subject: str) -> dict[str, str]:
     Raises
     ------
     StartError
-        The registry does not answer, has no such subject, or has a schema that is not Avro.
+        The registry does not answer, wants a login, has no such subject, or has a schema that is not Avro.
     """
-    base = f"{url.rstrip('/')}/subjects/{urllib.parse.quote(subject, safe='')}/versions"
+    base = _versions_url(url, subject)
     found: dict[str, str] = {}
     for version in _get_from_registry(base):
         answer = _get_from_registry(f"{base}/{version}")
@@ -166,12 +175,32 @@ def writer_schemas_from_registry(url: str, subject: str) -> dict[str, str]:
                     f"registry {url}: the schema of subject {subject} has type {answer['schemaType']}; it "
                     "must be AVRO"
                 )
-            found[str(int(answer["id"]))] = str(answer["schema"])
-        except (AttributeError, KeyError, ValueError) as error:
+            identity, text = str(int(answer["id"])), str(answer["schema"])
+            named: dict[str, str] = {}
+            _add_referenced_schemas(url, answer, named)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StartError(f"registry {url}: the response has no id and schema: {error}") from error
+        if named:
+            where = f"registry {url}: the schema of subject {subject}"
+            text = parse_java_schema(spark, text, where, named.values()).toString()
+        found[identity] = text
     if not found:
         raise StartError(f"registry {url}: subject {subject} has no version of a schema yet")
     return found
+
+
+def _versions_url(url: str, subject: str) -> str:
+    return f"{url.rstrip('/')}/subjects/{urllib.parse.quote(subject, safe='')}/versions"
+
+
+def _add_referenced_schemas(url: str, answer: Mapping[str, Any], named: dict[str, str]) -> None:
+    """Add the schemas that an answer refers to, each one after those that it refers to itself, by their URLs."""
+    for each in answer.get("references", ()):
+        place = f"{_versions_url(url, each['subject'])}/{each['version']}"
+        if place not in named:
+            part = _get_from_registry(place)
+            _add_referenced_schemas(url, part, named)
+            named[place] = str(part["schema"])
 
 
 def _get_from_registry(url: str) -> Any:
@@ -184,7 +213,8 @@ def _get_from_registry(url: str) -> Any:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
-                found = StartError(f"registry {url}: {error.code} {error.reason}")
+                lacks = _NO_LOGIN if error.code in (401, 403) else ""
+                found = StartError(f"registry {url}: {error.code} {error.reason}{lacks}")
             if error.code not in _BUSY:
                 raise found from error
         except OSError as error:

@@ -25,6 +25,10 @@ from millrace.sandbox.programs.localstack import LocalStack, localstack_answers
 from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark
 
 _RECORD = RUN / "kept.json"
+NO_JOB_RUNS = (
+    "no job runs in a sandbox that was kept, so records sent since then have not landed; `millrace sandbox run --env {} "
+    "--from FILE --keep` sends records, good and bad, while the jobs run"
+)
 _MOST_BYTES = 16 * 1024**2
 """Bytes of a run's log that are read, at its end."""
 

@@ -90,9 +90,12 @@ def replay(
         arguments = [part for each in identity or () for part in ("--id", each)]
         if corrected is not None:
             arguments += ["--corrected", corrected.resolve().as_uri()]
+        typer.echo("replaying on local Spark, which takes about a minute …", err=True)
         outcome = operate_running_sandbox.replay_dead_letters_locally(
             operate_running_sandbox.spark_of_running_sandbox(environment), environment, job, name, arguments
         )
+        if not outcome["letters"]:
+            typer.echo(operate_running_sandbox.NO_JOB_RUNS.format(env), err=True)
     typer.echo(json.dumps(outcome) if as_json else _replay_sentence(outcome))
     raise typer.Exit(1 if outcome.get("unknown_ids") else 0)
 

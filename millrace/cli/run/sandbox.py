@@ -112,8 +112,8 @@ def run_here(
             "--from",
             exists=True,
             metavar="FILE|DIR",
-            help="Send the records of this file (JSON lines or CSV), or of the files in this folder that are named after "
-            "streams, such as orders.jsonl. Streams without a file get generated records.",
+            help="Send the lines of this file as they are (JSON lines for Avro and Protobuf), or of the files in this folder "
+            "that are named after streams, such as orders.jsonl. Streams without a file get generated records.",
         ),
     ] = None,
     rate: Annotated[

@@ -93,7 +93,7 @@ def traffic(
             "--from",
             exists=True,
             dir_okay=False,
-            help="Send the records of this file (JSON lines or CSV), in order.",
+            help="Send the lines of this file in order, as they are; JSON lines for Avro and Protobuf.",
         ),
     ] = None,
     sample: Annotated[
@@ -140,6 +140,7 @@ def traffic(
 
       millrace traffic departures --env local --dry-run
     """
+    from millrace.sandbox import operate_running_sandbox
     from millrace.sandbox.programs.child_processes import RUN
     from millrace.sandbox.records import traffic_targets
     from millrace.sandbox.records.traffic import TrafficShape
@@ -153,6 +154,10 @@ def traffic(
     refuse_options_if(
         (key is not None and keys is not None, "--key and --keys cannot be combined"),
         (source is not None and sample is not None, "--from and --sample cannot be combined"),
+        (
+            source is not None and bool(dirty or late),
+            "--from sends records as they are: --dirty and --late cannot be combined with it, but with --sample",
+        ),
         (aws and bool(kafka or kinesis), "--aws cannot be combined with --kafka or --kinesis"),
     )
     environment = load_environment_with_stream(env, stream)
@@ -191,6 +196,8 @@ def traffic(
         "ledger": str(path),
     }
     typer.echo(json.dumps(outcome) if as_json else _traffic_sentence(outcome))
+    if not (aws or kafka or kinesis):
+        typer.echo(operate_running_sandbox.NO_JOB_RUNS.format(env), err=True)
 
 
 def _parse_burst(text: str | None) -> tuple[float, float, float]:
@@ -250,6 +257,7 @@ def _feed_and_record_count(
 ) -> tuple[TrafficFeed, int | None]:
     """Return the feed, and the number of records if it sends a file."""
     from millrace.sandbox import payloads as making
+    from millrace.sandbox.payloads.read_file_records import read_file_records
     from millrace.sandbox.records.traffic import TrafficFeed, default_key_field, source_of_file_records
     from millrace.sandbox.schemas.traffic_values import RecordGenerator, SampledRecords, read_sample_file
 
@@ -258,12 +266,12 @@ def _feed_and_record_count(
     if shape.key is None and own_keys:
         shape = dataclasses.replace(shape, key=default_key_field(payloads))
     if source is not None:
-        records = read_sample_file(source, payloads.schema)
+        records = read_file_records(source, query.format, payloads)
         return TrafficFeed(source_of_file_records(records), payloads, shape, choose), len(records)
     values = (
         RecordGenerator(payloads.schema, choose)
         if sample is None
-        else SampledRecords(read_sample_file(sample, payloads.schema), payloads.schema, choose)
+        else SampledRecords(read_sample_file(sample, payloads.schema, dict), payloads.schema, choose)
     )
     return TrafficFeed(values.record, payloads, shape, choose), None
 

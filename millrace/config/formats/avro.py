@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, StringConstraints
 
@@ -35,7 +36,7 @@ class WriterSchemaSource(FormatConfig):
         Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9._-]+(:\d{1,5})?(/\S*)?$")] | None
     ) = Field(
         default=None,
-        description="URL of a Confluent registry, read when the job starts.",
+        description="URL of a Confluent registry without a login, read when the job starts.",
         examples=["https://registry.company.example:8081"],
     )
     subject: str | None = Field(
@@ -48,6 +49,11 @@ class WriterSchemaSource(FormatConfig):
             yield Finding(
                 (*path, "registry"), self.registry, "nothing with framing glue: give its schemas as writers"
             )
+        elif self.registry is not None and ".confluent.cloud" in urlsplit(self.registry).netloc:
+            allowed = (
+                "a registry without a login, which Confluent Cloud always wants: give its schemas as writers"
+            )
+            yield Finding((*path, "registry"), self.registry, allowed)
         elif (self.writers is None) == (self.registry is None):
             value = MISSING if self.writers is None else self.writers
             others = "writers" if framing == "glue" else "either writers or registry"

@@ -46,11 +46,14 @@ class PayloadWriters:
         Function from values to bytes that the query decodes.
     spoil
         Function from values to bytes that it does not decode, and the kind of damage.
+    encode_given
+        Function for values of a file, which refuses those that ``encode`` replaces by others; None where it replaces none.
     """
 
     schema: StructType
     encode: Encode
     spoil: Spoil
+    encode_given: Encode | None = None
 
 
 def payload_writers_of_query(query: Payload, root: Path) -> PayloadWriters:
@@ -80,9 +83,7 @@ def payload_writers(form: PayloadFormat, path: Path, table: str | None = None) -
         No values can be made for the schema or the format.
     """
     if (made_by := load_kind("millrace.payloads", PAYLOADS, form.kind)) is None:
-        raise SandboxError(
-            f"records of format {form.kind} cannot be generated; give a file of records with --from or --sample"
-        )
+        raise SandboxError(f"records of format {form.kind} can neither be generated nor read from a file")
     try:
         made: PayloadWriters = made_by(form, path, *([] if table is None else [table]))
     except (AvroSchemaError, DdlError) as error:

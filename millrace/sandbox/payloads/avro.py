@@ -38,7 +38,8 @@ def make_payload_writers(form: AvroFormat, path: Path) -> PayloadWriters:
             header = b"\0" + int(path.stem).to_bytes(4, "big")
         else:
             header = b"\x03\0" + bytes.fromhex(path.stem.replace("-", ""))
-    schema = AvroSchema(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    schema, exact = AvroSchema(text), AvroSchema(text, exact=True)
 
     def encode_datum(values: Values) -> bytes:
         return header + schema.encode(values)
@@ -49,4 +50,6 @@ def make_payload_writers(form: AvroFormat, path: Path) -> PayloadWriters:
         payload = encode_datum(values)
         return (payload[:-1] if choose.random() < 0.5 else payload + b"\0"), "broken"
 
-    return PayloadWriters(schema.struct, encode_datum, spoiled_datum)
+    return PayloadWriters(
+        schema.struct, encode_datum, spoiled_datum, lambda values: header + exact.encode(values)
+    )

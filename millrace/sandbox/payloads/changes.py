@@ -40,8 +40,8 @@ def make_payload_writers(form: ChangeFormat, path: Path, name: str = "public.tra
     """
     if isinstance(form, DebeziumFormat) and form.payload == "avro":
         raise SandboxError(
-            "test records of Debezium in Avro cannot be generated; give a file of records with --from or "
-            "--sample"
+            "test records of Debezium in Avro can neither be generated nor read from a file; send events of a connector "
+            "to the sandbox's brokers, or events in JSON to a query without `payload: avro`"
         )
     schema = ddl_and_pyspark_types.read_ddl_file(path)
     place = name.rpartition(".")[::2]

@@ -21,11 +21,14 @@ def make_payload_writers(form: ProtobufFormat, path: Path) -> PayloadWriters:
     """Return the writers of messages; a spoiled one has a field of another type, or an invalid tag."""
     message = protobuf_descriptors.find_message(path.read_bytes(), form.message, str(path))
     return PayloadWriters(
-        message.columns, lambda values: _encode_message(message, values), _message_spoiler(message)
+        message.columns,
+        lambda values: _encode_message(message, values),
+        _message_spoiler(message),
+        lambda values: _encode_message(message, values, exact=True),
     )
 
 
-def _encode_message(message: Message, values: Mapping[str, Any]) -> bytes:
+def _encode_message(message: Message, values: Mapping[str, Any], *, exact: bool = False) -> bytes:
     parts = []
     for field in message.fields:
         if (value := values.get(field.name)) is None:
@@ -33,16 +36,16 @@ def _encode_message(message: Message, values: Mapping[str, Any]) -> bytes:
         if field.is_map:
             value = [{"key": key, "value": each} for key, each in value.items()]
         for each in value if field.repeated else [value]:
-            parts.append(_encode_field(field, each))
+            parts.append(_encode_field(field, each, exact=exact))
     return b"".join(parts)
 
 
-def _encode_field(field: Field, value: Any) -> bytes:
+def _encode_field(field: Field, value: Any, *, exact: bool) -> bytes:
     fixed = {1: "<d", 2: "<f", 6: "<Q", 7: "<I", 15: "<i", 16: "<q"}.get(field.kind)
     if field.message is not None:
         if field.message.is_timestamp:
             value = {"seconds": value.timestamp() // 1, "nanos": value.microsecond * 1000}
-        return _encode_length_delimited(field.number, _encode_message(field.message, value))
+        return _encode_length_delimited(field.number, _encode_message(field.message, value, exact=exact))
     if isinstance(value, str | bytes) and field.kind != ENUM:
         return _encode_length_delimited(field.number, value.encode() if isinstance(value, str) else value)
     if fixed is not None:
@@ -53,7 +56,7 @@ def _encode_field(field: Field, value: Any) -> bytes:
         numbers = {name: number for number, name in (field.names or {}).items()}
         value = (
             numbers[value]
-            if value in numbers
+            if value in numbers or exact
             else sorted(numbers.values())[stable_hash(value) % len(numbers)]
         )
     number = int(value)

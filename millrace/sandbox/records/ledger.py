@@ -172,7 +172,9 @@ def load_table_if_exists(catalog: Catalog, name: str) -> Table | None:
 
 
 def row_count(catalog: Catalog, name: str) -> int:
-    """Return the number of rows of a table; 0 where it does not exist yet, or has no commit.
+    """Return the number of rows that a reader gets of a table; 0 where it does not exist yet, or has no commit.
+
+    A table without delete files is not read: the summary of its snapshot has the count.
 
     Parameters
     ----------
@@ -181,9 +183,11 @@ def row_count(catalog: Catalog, name: str) -> int:
     """
     table = load_table_if_exists(catalog, name)
     snapshot = table.current_snapshot() if table else None
-    if snapshot is None or snapshot.summary is None:
+    if table is None or snapshot is None or snapshot.summary is None:
         return 0
-    return int(snapshot.summary["total-records"] or 0)
+    if snapshot.summary["total-delete-files"] == "0":
+        return int(snapshot.summary["total-records"] or 0)
+    return table.scan().count()
 
 
 def compare_with_ledger(

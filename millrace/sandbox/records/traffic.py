@@ -9,15 +9,16 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from threading import Event as Stop
-from typing import Literal
+from typing import Any, Literal
 
 from pyspark.sql.types import StringType, TimestampNTZType, TimestampType
 
 from millrace.sandbox.payloads import PayloadWriters
+from millrace.sandbox.payloads.read_file_records import FileRecord
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.producer import RecordProducer
@@ -35,13 +36,13 @@ _LONGEST_PAUSE = 0.05
 """Longest pause in seconds: records that collect in a longer one would be an unwanted burst."""
 
 
-Records = Callable[[int, datetime], Values]
+Records = Callable[[int, datetime], Values | FileRecord]
 """Returns the record with a given number in the stream, at a given time."""
 
 
-def source_of_file_records(records: Sequence[Values]) -> Records:
-    """Return a source of a file's records, whose times stay as they are; after the last one they start again."""
-    return lambda number, _: dict(records[number % len(records)])
+def source_of_file_records(records: Sequence[FileRecord]) -> Records:
+    """Return a source of a file's records; after the last one they start again."""
+    return lambda number, _: records[number % len(records)]
 
 
 @dataclass(frozen=True)
@@ -188,6 +189,8 @@ class TrafficFeed:
 
     def _next_record_to_send(self, number: int) -> RecordToSend:
         values = self.source(number, self.now())
+        if isinstance(values, FileRecord):
+            return RecordToSend(self._partition_key(values.row), values.payload)
         if (
             self._time is not None
             and values[self._time] is not None
@@ -206,13 +209,13 @@ class TrafficFeed:
             return self.choose.uniform(0, self.shape.late_seconds)
         return self.choose.expovariate(1 / self.shape.late_seconds)
 
-    def _partition_key(self, values: Values) -> bytes:
+    def _partition_key(self, values: Mapping[str, Any]) -> bytes:
         if self.shape.hot and self.choose.random() < self.shape.hot:
             return b"hot"
         if self.shape.key is not None:
-            value = values[self.shape.key]
+            value = values.get(self.shape.key)
             # A Kinesis key is text of 1 to 256 characters.
-            return str("-" if value in (None, "") else value)[:256].encode()
+            return str("-" if value in (None, "") else value)[:256].encode(errors="replace")
         return f"k{self.choose.randrange(self.shape.keys)}".encode()
 
 

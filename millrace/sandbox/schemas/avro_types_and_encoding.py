@@ -56,6 +56,8 @@ class AvroSchema:
     ----------
     text
         The schema in JSON.
+    exact
+        Whether a value is refused that is no symbol of an enum, or has another size than a fixed type.
 
     Raises
     ------
@@ -63,7 +65,8 @@ class AvroSchema:
         The schema is not a record, or has a type that no column can have.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, exact: bool = False) -> None:
+        self._exact = exact
         self._named: dict[str, Any] = {}
         try:
             # The library also stores each name in full, so names are looked up as they are written.
@@ -157,6 +160,8 @@ class AvroSchema:
                 kind = next((each for each in kind if (each == "null") == (value is None)), kind[0])
         kind = self._named.get(kind, kind) if isinstance(kind, str) else kind
         if value is None or isinstance(kind, str):
+            return value
+        if self._exact and kind["type"] in ("enum", "fixed"):
             return value
         name = kind["type"]
         if name in AVRO_RECORDS:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import random
+import re
 import string
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.sql.types import (
     ArrayType,
@@ -34,6 +38,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from millrace.etl.formats.decoding.times import UNITS
+
+T = TypeVar("T")
 Values = dict[str, Any]
 
 _REPEATED_SHARE = 0.2
@@ -61,6 +68,11 @@ _RANGES = {
 """Ranges of integers for known names."""
 
 _LARGEST = {ByteType: 127, ShortType: 10_000, IntegerType: 1_000_000, LongType: 1_000_000_000}
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNFIT = (TypeError, ValueError, KeyError, ArithmeticError)
+"""Errors of a value that does not fit its type."""
 
 
 class SampleError(ValueError):
@@ -167,8 +179,8 @@ def _is_id_field(name: str) -> bool:
     return name in ("id", "n", "seq", "sequence", "offset") or name.endswith("_id")
 
 
-def read_sample_file(path: Path, schema: StructType) -> list[Values]:
-    """Read records: JSON lines, or CSV with a header.
+def read_sample_file(path: Path, schema: StructType, use: Callable[[Values], T]) -> list[T]:
+    """Return what a function makes of each record of a file: JSON lines, or CSV with a header.
 
     Parameters
     ----------
@@ -180,10 +192,18 @@ def read_sample_file(path: Path, schema: StructType) -> list[Values]:
     Raises
     ------
     SampleError
-        A line is not a record of the schema, there is no line, or the text is not UTF-8.
+        A line is not a record of the schema, the function refuses it, there is no line, or the text is not UTF-8.
     """
+    texts = path.suffix == ".csv"
+    records = []
     try:
-        records = list(_read_csv(path, schema) if path.suffix == ".csv" else _read_json_lines(path, schema))
+        for number, row in _read_csv(path) if texts else _read_json_lines(path):
+            where = f"{path}: line {number}"
+            values = typed_row(row, schema, where, texts=texts)
+            try:
+                records.append(use(values))
+            except (*_UNFIT, struct.error) as error:
+                raise SampleError(f"{where}: the schema cannot encode it: {error}") from error
     except UnicodeDecodeError as error:
         raise SampleError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except csv.Error as error:
@@ -193,24 +213,23 @@ def read_sample_file(path: Path, schema: StructType) -> list[Values]:
     return records
 
 
-def _read_csv(path: Path, schema: StructType) -> Iterator[Values]:
+def _read_csv(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     with path.open(newline="", encoding="utf-8") as file:
-        for number, row in enumerate(csv.DictReader(file), start=2):
-            yield typed_row(row, schema, f"{path}: line {number}", texts=True)
+        yield from enumerate(csv.DictReader(file), start=2)
 
 
-def _read_json_lines(path: Path, schema: StructType) -> Iterator[Values]:
+def _read_json_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
         if not line.strip():
             continue
         where = f"{path}: line {number}"
         try:
-            row = json.loads(line)
+            row = json.loads(line, parse_float=Decimal)
         except ValueError as error:
             raise SampleError(f"{where}: it is not JSON: {error}") from error
         if not isinstance(row, dict):
             raise SampleError(f"{where}: it is not a JSON object")
-        yield typed_row(row, schema, where, texts=False)
+        yield number, row
 
 
 def typed_row(row: Mapping[str, Any], schema: StructType, where: str, *, texts: bool) -> Values:
@@ -235,8 +254,8 @@ def typed_row(row: Mapping[str, Any], schema: StructType, where: str, *, texts: 
             values[field.name] = None
             continue
         try:
-            values[field.name] = _value_of_type(field.dataType, value)
-        except (TypeError, ValueError, KeyError, InvalidOperation) as error:
+            values[field.name] = _value_of_type(field.dataType, value, field.metadata.get("comment", ""))
+        except _UNFIT as error:
             kind = field.dataType.simpleString()
             raise SampleError(
                 f"{where}: the value of {field.name} is {value!r}, which is not of type {kind}"
@@ -244,35 +263,57 @@ def typed_row(row: Mapping[str, Any], schema: StructType, where: str, *, texts: 
     return values
 
 
-def _parse_moment(value: Any) -> datetime:
+def _parse_moment(value: Any, comment: str) -> datetime:
+    unit = comment.lower().removeprefix("epoch ")
+    if type(value) is int or (unit in UNITS and re.fullmatch("-?[0-9]+", str(value))):
+        return _EPOCH + timedelta(microseconds=int(value) * 10**6 // 10 ** UNITS.get(unit, 0))
+    if "-" not in str(value)[:5]:
+        raise ValueError(value)
     moment = datetime.fromisoformat(str(value))
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+def _whole_number(value: Any, *, bits: int) -> int:
+    number = Decimal(str(value))
+    if number % 1 or not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        raise ValueError(value)
+    return int(number)
+
+
+def _finite_number(value: Any) -> float:
+    if math.isinf(number := float(value)) and isinstance(value, Decimal):
+        raise ValueError(value)
+    return number
+
+
 _READERS: Mapping[type[DataType], Callable[[Any], Any]] = {
-    **dict.fromkeys((ByteType, ShortType, IntegerType, LongType), int),
-    **dict.fromkeys((DoubleType, FloatType), float),
+    ByteType: partial(_whole_number, bits=8),
+    ShortType: partial(_whole_number, bits=16),
+    IntegerType: partial(_whole_number, bits=32),
+    LongType: partial(_whole_number, bits=64),
+    **dict.fromkeys((DoubleType, FloatType), _finite_number),
     DecimalType: lambda value: Decimal(str(value)),
     BooleanType: lambda value: (
         value if isinstance(value, bool) else {"true": True, "false": False}[value.lower()]
     ),
-    **dict.fromkeys((TimestampType, TimestampNTZType), _parse_moment),
     DateType: date.fromisoformat,
     BinaryType: lambda value: str(value).encode(),
 }
 """Readers of values without parts."""
 
 
-def _value_of_type(kind: DataType, value: Any) -> Any:
+def _value_of_type(kind: DataType, value: Any, comment: str = "") -> Any:
+    if isinstance(kind, TimestampType | TimestampNTZType):
+        return _parse_moment(value, comment)
     if type(kind) in _READERS:
         return _READERS[type(kind)](value)
     if isinstance(kind, ArrayType):
-        return [_value_of_type(kind.elementType, each) for each in value]
+        return [_value_of_type(kind.elementType, each, comment) for each in value]
     if isinstance(kind, MapType):
-        return {key: _value_of_type(kind.valueType, each) for key, each in value.items()}
+        return {key: _value_of_type(kind.valueType, each, comment) for key, each in value.items()}
     if isinstance(kind, StructType):
         return typed_row(value, kind, "", texts=False)
-    return value if isinstance(value, str) else json.dumps(value)
+    return str(value) if isinstance(value, str | Decimal) else json.dumps(value, default=float)
 
 
 @dataclass(frozen=True)

@@ -233,7 +233,7 @@ def test_a_decimal_has_the_scale_of_its_writer(
 def test_a_flattened_delete_that_is_its_key_alone_is_not_lost(
     spark: SparkSession, tmp_path: Path, avro: DebeziumFormat, keys: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def registered(url: str, subject: str) -> dict[str, str]:
+    def registered(_: SparkSession, url: str, subject: str) -> dict[str, str]:
         if keys != "of a registry" and subject != "orders-value":
             raise StartError(f"registry {url}: 404 Not Found")
         return {"orders-value": {"20": json.dumps(FLAT)}, "orders-key": {"21": json.dumps(KEY)}}[subject]

@@ -85,6 +85,18 @@ def test_a_record_that_the_schema_does_not_take_is_named(spark: SparkSession) ->
         Bench(spark).transform(lambda rows: rows, [*scans(8), {"at": str(datetime.now(UTC))}], SCHEMA)
 
 
+def test_records_are_as_the_schema_file_of_a_query_declares_them(spark: SparkSession, tmp_path: Path) -> None:
+    declared = "at TIMESTAMP COMMENT 'epoch milliseconds'"
+    bench, at = Bench(spark), [{"at": 1764500000000}]
+    [row] = bench.transform(lambda rows: rows.selectExpr("unix_millis(at) AS at"), at, declared)
+    avro = '{"type": "record", "name": "r", "fields": [{"name": "at", "type": "long"}]}'
+    (tmp_path / "x.avsc").write_text(avro)
+    assert bench.transform(lambda rows: rows, at, tmp_path / "x.avsc") == [row] == at
+    (tmp_path / "x.desc").write_bytes(b"\xff")
+    with pytest.raises(ValueError, match=r"x\.desc: give the columns of its message as DDL"):
+        bench.transform(lambda rows: rows, at, tmp_path / "x.desc")
+
+
 @pytest.mark.slow
 def test_the_tests_of_a_new_project_pass_and_can_fail(tmp_path: Path) -> None:
     for name, text in new_project_texts_by_path("my-streams").items():

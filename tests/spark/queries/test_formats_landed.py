@@ -7,6 +7,7 @@ import dataclasses
 import gzip
 import json
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -80,6 +81,21 @@ def test_landed_and_replayed(spark: SparkSession, table: Names, tmp_path: Path) 
     assert (row["carrier"], row["flight"], row["_error"]) == ("AA", 1, None)
 
 
+MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+MONEY = {"type": "record", "name": "shop.Money", "fields": [{"name": "sum", "type": MONEY}]}
+OWNER = {"type": "record", "name": "shop.Owner", "fields": [{"name": "paid", "type": "shop.Money"}]}
+SHOP = {
+    "type": "record",
+    "name": "Flight",
+    "fields": [{"name": "owner", "type": "shop.Owner"}, {"name": "due", "type": ["null", "shop.Money"]}],
+}
+REFERENCES = [
+    {"name": "shop.Owner", "subject": "owner", "version": 4},
+    {"name": "shop.Money", "subject": "money", "version": 1},
+]
+"""Of a schema that names two others, of which one names the other; of both the registry keeps one version."""
+
+
 class Registry(Handler):
     """Answers as Confluent's registry does for one subject of two versions."""
 
@@ -90,10 +106,17 @@ class Registry(Handler):
         "/subjects/orders-value/versions": [1],
         "/subjects/orders-value/versions/1": {"id": 9, "schema": '{"type":"record","name":"Flight","fields":'
                                               '[{"name":"carrier","type":"int"}]}'},
+        "/subjects/shops-value/versions": [1],
+        "/subjects/shops-value/versions/1": {"id": 12, "schema": json.dumps(SHOP), "references": REFERENCES},
+        "/subjects/owner/versions/4": {"id": 11, "schema": json.dumps(OWNER), "references": REFERENCES[1:]},
+        "/subjects/money/versions/1": {"id": 10, "schema": json.dumps(MONEY)},
     }  # fmt: skip
 
     def do_GET(self) -> None:
         answer: Any = self.answers.get(self.path)
+        if self.path.startswith("/subjects/guarded"):
+            self.reply(401, b"")
+            return
         self.reply(404 if answer is None else 200, json.dumps(answer).encode())
 
 
@@ -115,6 +138,17 @@ def test_a_registry_is_read_when_the_query_starts(spark: SparkSession, registry:
     assert (row["carrier"], row["flight"], row["delay"], row["_error"]) == ("AA", 5, None, None)
 
 
+def test_a_schema_of_a_registry_may_name_types_of_others(spark: SparkSession, registry: str) -> None:
+    owner = {**OWNER, "fields": [{"name": "paid", "type": MONEY}]}
+    fields = [{"name": "owner", "type": owner}, {"name": "due", "type": ["null", "shop.Money"]}]
+    settings = AvroFormat("confluent", None, registry, "shops-value")
+    reader = json.dumps({**SHOP, "fields": fields})
+    decoder = avro.make_avro_decoder(spark, settings, reader, "shop.avsc")
+    rows = spark.createDataFrame([(bytearray(b"\0\0\0\0\x0c\x02\x64\x02\x02\x65"),)], "payload BINARY")
+    [row] = decoder.decode(rows).collect()
+    assert (row["owner"]["paid"]["sum"], row["due"]["sum"]) == (Decimal("1.00"), Decimal("1.01")), row
+
+
 def test_a_registry_that_is_down_at_first_is_asked_again(
     spark: SparkSession, registry: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +168,8 @@ def test_a_registry_that_does_not_answer_or_fit_stops_the_start(
     spark: SparkSession, registry: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(avro_schemas, "START_SECONDS", 0.0)
+    with pytest.raises(StartError, match=r"401 Unauthorized: a job has no login .* a folder of `writers`"):
+        from_registry(spark, registry, "guarded")
     with pytest.raises(StartError, match="404"):
         from_registry(spark, registry, "none")
     with pytest.raises(

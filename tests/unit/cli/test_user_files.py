@@ -49,13 +49,11 @@ def test_a_csv_file_that_is_no_text_in_utf_8(orders: Path) -> None:
     assert "millrace schema infer: latin.csv is not UTF-8 text (byte 5)" in message
 
 
-@pytest.mark.parametrize("content", ["page\nK\xf6ln\n".encode("latin-1"), b'{"page": "K\xf6ln"}\n'])
-@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_traffic_from_a_file_that_is_no_text_in_utf_8(project: Path, content: bytes, suffix: str) -> None:
-    (project / f"latin.{suffix}").write_bytes(content)
-    arguments = ("traffic", "clicks", "--env", "shop", "--from", f"latin.{suffix}", "--dry-run")
+def test_traffic_from_a_file_that_is_no_text_in_utf_8(project: Path) -> None:
+    (project / "latin.csv").write_bytes("page\nK\xf6ln\n".encode("latin-1"))
+    arguments = ("traffic", "clicks", "--env", "shop", "--from", "latin.csv", "--dry-run")
     message = told(2, *arguments, cwd=project)
-    assert f"millrace traffic: latin.{suffix} is not UTF-8 text (byte {content.index(0xF6)})" in message
+    assert "millrace traffic: latin.csv is not UTF-8 text (byte 6)" in message
 
 
 def test_traffic_from_a_file_with_a_wide_column(project: Path) -> None:

@@ -170,6 +170,14 @@ ROWS = {
         SCHEMA, _with("click.avsc", "{kind: avro, framing: glue, subject: s, registry: 'https://c.example'} #!"),
         f"{LAND}.format.registry", "https://c.example", "give its schemas as writers", None,
     ),
+    "a registry that always wants a login": (
+        SCHEMA,
+        _with(
+            "click.avsc",
+            "{kind: avro, framing: confluent, subject: s, registry: 'https://a.eu.confluent.cloud'} #!",
+        ),
+        f"{LAND}.format.registry", "https://a.eu.confluent.cloud", "give its schemas as writers", None,
+    ),
     "a descriptor that is none": (
         SCHEMA, _with("broken.desc #!", "{kind: protobuf, message: shop.Order}"), f"{LAND}.schema",
         f"{FOLDER}/broken.desc", "a file that protoc wrote with --descriptor_set_out: truncated inside a varint", None,

@@ -91,6 +91,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "more.jsonl": '{"id": 1}\n',
         "two/orders.csv": "id\n1\n",
         "two/orders.jsonl": '{"id": 1}\n',
+        "empty/orders.jsonl": "\n",
         "none/other.jsonl": '{"id": 1}\n',
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -111,10 +112,7 @@ def run(*arguments: str) -> Result:
         (("--from", "more.jsonl"), "a file named after one of the streams clicks, orders"),
         (("--from", "none"), "a folder with a file named after clicks or orders"),
         (("--from", "two"), "one file for each stream; it has several: orders.csv, orders.jsonl"),
-        (
-            ("--from", "orders.jsonl"),
-            "orders.jsonl: line 2: the value of id is 'x', which is not of type bigint",
-        ),
+        (("--from", "empty/orders.jsonl"), "orders.jsonl has no records"),
         (("--rate", "0"), "--rate"),
     ],
 )

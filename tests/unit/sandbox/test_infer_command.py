@@ -64,7 +64,7 @@ def test_the_command_writes_the_file_once(tmp_path: Path) -> None:
     assert "city" in shown
     assert "50%" in shown
     assert out.read_text() == "id BIGINT,\ncity STRING\n"
-    assert read_sample_file(sample, ddl_and_pyspark_types.parse_ddl(out.read_text()))[1] == {
+    assert read_sample_file(sample, ddl_and_pyspark_types.parse_ddl(out.read_text()), dict)[1] == {
         "id": 2,
         "city": None,
     }

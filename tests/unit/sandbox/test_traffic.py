@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from threading import Event as Stop
 from typing import Any
 
 import pytest
+from fastavro import schemaless_reader
 
+from millrace.config.formats import KINDS
+from millrace.config.formats.avro import AvroFormat
 from millrace.config.formats.csv import CsvFormat
 from millrace.config.formats.ddl import DdlError
 from millrace.config.formats.json import JsonFormat
 from millrace.sandbox.payloads import PayloadWriters, payload_writers
+from millrace.sandbox.payloads.read_file_records import read_file_records
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.ledger import Ledger
@@ -156,20 +162,88 @@ def test_what_does_not_fit_the_schema_is_refused(written: PayloadWriters, tmp_pa
 def test_a_file_is_sent_in_order_and_from_the_beginning_again(
     written: PayloadWriters, tmp_path: Path
 ) -> None:
-    rows = [
-        {"id": n, "city": f"c{n}", "at": "2026-01-01T00:00:00Z", "price": 1.5, "tags": ["a"]}
-        for n in range(3)
+    # Good or bad for the query: that is what a trial shows.
+    lines = [
+        b'{"id": "3", "city":12.50, "more": 1e400}',
+        b'{"id": 1, "city": "\\ud800"',
+        b"\xff",
+        b'{"city": "a"}',
     ]
-    (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
-    held = read_sample_file(tmp_path / "s.jsonl", written.schema)
-    made = TrafficFeed(source_of_file_records(held), written, TrafficShape(per_second=1), CHANCE)
-    payload = [json.loads(e.payload) for e in made.events(most=4)]
-    assert [p["id"] for p in payload] == [0, 1, 2, 0]
-    assert payload[0] | {"at": ""} == rows[0] | {"at": ""}
-    (tmp_path / "s.csv").write_text("city,id,at,price,tags\nRome,7,2026-01-01,2.50,\n")
-    [row] = read_sample_file(tmp_path / "s.csv", ddl_and_pyspark_types.parse_ddl(DDL))
-    assert (row["id"], row["city"], row["tags"]) == (7, "Rome", None)
-    assert row["at"] == datetime(2026, 1, 1, tzinfo=UTC)
+    (tmp_path / "s.jsonl").write_bytes(b"\n\n".join(lines) + b"\r\n")
+    records = read_file_records(tmp_path / "s.jsonl", JsonFormat(), written)
+    shape = TrafficShape(per_second=1, key="city")
+    made = list(TrafficFeed(source_of_file_records(records), written, shape, CHANCE).events(most=5))
+    assert [each.payload for each in made] == [*lines, lines[0]]
+    assert [each.key for each in made] == [b"12.5", b"-", b"-", b"a", b"12.5"]
+
+
+def test_a_csv_file_is_sent_without_its_header_and_to_json_as_values(
+    written: PayloadWriters, tmp_path: Path
+) -> None:
+    file, rows = tmp_path / "s.csv", "Rome,007,2026-01-01,12345678901234567890.50,\n"
+    file.write_text("city,id,at,price,tags\n" + rows)
+    (tmp_path / "t.ddl").write_text("city STRING, id INT, at TIMESTAMP, price DECIMAL(30,2), tags STRING")
+    form = CsvFormat(kind="csv")
+    with_header = read_file_records(file, form, payload_writers(form, tmp_path / "t.ddl"))
+    file.write_text(rows)
+    assert with_header == read_file_records(file, form, payload_writers(form, tmp_path / "t.ddl"))
+    assert [each.payload for each in with_header] == [rows.strip().encode()]
+    file.write_text("city,id,at,price,tags\n" + rows)
+    [record] = read_file_records(file, JsonFormat(), payload_writers(JsonFormat(), tmp_path / "t.ddl"))
+    assert b'"price":12345678901234567890.50' in record.payload
+
+
+def test_change_events_of_a_file_are_sent_with_the_key_of_their_row(tmp_path: Path) -> None:
+    (tmp_path / "row.ddl").write_text("id STRING NOT NULL")
+    form, event = KINDS["debezium"](kind="debezium"), b'{"op": "d", "before": {"id": "a"}, "after": null}'
+    (tmp_path / "events.jsonl").write_bytes(event)
+    [record] = read_file_records(tmp_path / "events.jsonl", form, payload_writers(form, tmp_path / "row.ddl"))
+    assert (record.payload, record.row["id"]) == (event, "a")
+
+
+AVRO = {
+    "type": "record",
+    "name": "r",
+    "fields": [
+        {"name": "n", "type": "int"},
+        {"name": "ratio", "type": "double"},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 29, "scale": 9}},
+        {"name": "side", "type": {"type": "enum", "name": "s", "symbols": ["A", "B"]}},
+    ],
+}
+
+
+def test_avro_of_a_file_has_its_exact_values_or_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.avsc").write_text(json.dumps(AVRO))
+    form, file = AvroFormat(kind="avro"), tmp_path / "s.jsonl"
+    written = payload_writers(form, tmp_path / "t.avsc")
+    good = '{"n": 3, "ratio": 0.5, "price": 12345678901234567890.123456789, "side": "B"}'
+    file.write_text(good)
+    [record] = read_file_records(file, form, written)
+    read = schemaless_reader(io.BytesIO(record.payload), AVRO, None)
+    assert (read["price"], read["side"]) == (Decimal("12345678901234567890.123456789"), "B")
+    for old, new in (
+        ("3,", "3.5,"),
+        ("3,", "3000000000,"),
+        ("3,", "1e400,"),
+        ("0.5", "1e400"),
+        ('"B"', '"C"'),
+        ("789,", "7891,"),
+    ):
+        file.write_text(good.replace(old, new))
+        with pytest.raises(SampleError, match=r"s\.jsonl: line 1: "):
+            read_file_records(file, form, written)
+
+
+def test_a_time_of_a_sample_may_be_a_number_in_its_declared_unit(tmp_path: Path) -> None:
+    (tmp_path / "s.jsonl").write_text('{"at": 1764500000123, "second": 1764500000}')
+    schema = ddl_and_pyspark_types.parse_ddl("at TIMESTAMP COMMENT 'epoch milliseconds', second TIMESTAMP")
+    [row] = read_sample_file(tmp_path / "s.jsonl", schema, dict)
+    assert (
+        row["at"]
+        == row["second"] + timedelta(milliseconds=123)
+        == datetime.fromtimestamp(1764500000.123, UTC)
+    )
 
 
 def test_a_sample_keeps_records_together_and_moves_their_times() -> None:
@@ -198,7 +272,7 @@ def test_a_sample_keeps_records_together_and_moves_their_times() -> None:
 def test_a_sample_that_does_not_fit_names_its_line(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "s.jsonl").write_text(text)
     with pytest.raises(SampleError, match=message):
-        read_sample_file(tmp_path / "s.jsonl", ddl_and_pyspark_types.parse_ddl(DDL))
+        read_sample_file(tmp_path / "s.jsonl", ddl_and_pyspark_types.parse_ddl(DDL), dict)
 
 
 class Taker:

@@ -98,6 +98,10 @@ REFUSED = {
         ("clicks", "--aws", "--kinesis", "http://127.0.0.1:1"),
         "--aws cannot be combined with",
     ),
+    "spoiled records of a file": (
+        ("clicks", "--from", "pipelines/shop.ddl", "--dirty", "0.1"),
+        "--dirty and --late cannot be combined with it",
+    ),
     "a rate of nothing": (("clicks", "--rate", "0"), "--rate"),
 }
 

@@ -51,7 +51,7 @@ def benchmark_job_and_payloads(
     values = (
         RecordGenerator(payloads.schema, choose)
         if sample is None
-        else SampledRecords(read_sample_file(sample, payloads.schema), payloads.schema, choose)
+        else SampledRecords(read_sample_file(sample, payloads.schema, dict), payloads.schema, choose)
     )
     feed = TrafficFeed(values.record, payloads, TrafficShape(per_second=1), choose)
     made = [event.payload for event in feed.events(most=_PAYLOADS)]
