@@ -123,6 +123,7 @@ def _with_one_value_by_key(ranked: Sequence[Finding], notes: list[str]) -> Itera
                 for each in taken
                 for value, by in [first[each.where, each.key]]
             ]
-        for each in (changes[0], *changes[0].also) if changes else ():
+        left = finding.with_changes(changes)
+        for each in (left.changes[0], *left.changes[0].also) if left.changes else ():
             first.setdefault((each.where, each.key), (each.new, finding.kind))
-        yield replace(finding, changes=tuple(changes))
+        yield left

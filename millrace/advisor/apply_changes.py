@@ -192,8 +192,9 @@ def advice_with_planned_savings(advice: Advice, subject: AdvisedJob) -> Advice:
             saved[change] = 0.0
             if change.kind != "environment":
                 continue
+            keys = [each for each in (change, *change.also) if each.kind == "environment"]
             try:
-                tried = try_changes(places.tree.file, [change, *change.also], places.root)
+                tried = try_changes(places.tree.file, keys, places.root)
             except RefusedChangesError as error:
                 del saved[change]
                 reasons = "; ".join(
@@ -208,7 +209,7 @@ def advice_with_planned_savings(advice: Advice, subject: AdvisedJob) -> Advice:
                 before, after = (round(total_cost(each).value, 2) for each in (tried.before, tried.after))
                 saved[change] = round(before - after, 2)
         best = next(iter(saved.values()), 0.0)
-        findings.append(replace(finding, changes=tuple(saved), dollars_a_month=best if best > 0 else None))
+        findings.append(replace(finding.with_changes(saved), dollars_a_month=best if best > 0 else None))
     ordered = sorted(findings, key=lambda each: each.worth, reverse=True)
     return replace(advice, findings=tuple(ordered), notes=tuple(notes))
 

@@ -17,7 +17,7 @@ from millrace.advisor.findings.tasks import (
     stages_across_batches,
 )
 from millrace.advisor.logs.application_history_model import Batch, Flags, Floats
-from millrace.advisor.logs.query_observations import records_left_behind_by_batch
+from millrace.advisor.logs.query_observations import observed_trigger_seconds, records_left_behind_by_batch
 from millrace.advisor.logs.statistics import Estimate, median_with_interval, slope_with_interval
 
 HIT = 0.8
@@ -154,6 +154,8 @@ def _batch_limit_finding(view: QueryView, needed: int) -> Iterator[Finding]:
         why = ", and more cores shorten only the rest" if bound else ""
         more = _changes_to_more_cores(view, needed)
         higher = view.changes_for("limit", now, limit)
+        if arriving * observed_trigger_seconds(view.settled_batches) > now:  # however short batches become
+            more = tuple(replace(each, also=each.also + higher[:1]) for each in more)
         yield view.make_finding(
             "at-capacity",
             words=f"{view.query.name} takes {now:,} records a batch, its limit, one batch after the other without rest: it is at "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from millrace.advisor.logs.application_history_model import History
@@ -52,7 +53,7 @@ class Change:
     new
         Its new value; ``None`` removes it.
     also
-        Changes without which this one has no effect: the tasks for more cores.
+        Changes without which this one has no effect: the tasks for more cores, the limit of a batch on a trigger.
     """
 
     kind: Literal["environment", "argument", "code"]
@@ -144,6 +145,11 @@ class Finding:
     def best_change(self) -> Change | None:
         """The best change; None without any."""
         return self.changes[0] if self.changes else None
+
+    def with_changes(self, left: Iterable[Change]) -> Finding:
+        """Return the finding with the changes that are left; with none where the best is not, as the effect is the best one's."""
+        changes = tuple(left)
+        return replace(self, changes=changes if changes[:1] == self.changes[:1] else ())
 
     @property
     def worth(self) -> tuple[float, float]:

@@ -13,8 +13,9 @@ from millrace.advisor.findings import count_kafka_range_tasks
 from millrace.advisor.findings.advised_job_keys_and_cost import SHUFFLE
 from millrace.advisor.findings.model import Change, Evidence, Finding
 from millrace.advisor.findings.query_view import LEAST, QueryView, figure_evidence
+from millrace.advisor.findings.task_cost import TaskCost, fit_task_cost, longest_by_chance
 from millrace.advisor.logs.application_history_model import Batch, Flags, Floats, Stage
-from millrace.advisor.logs.statistics import makespan_of_list_scheduling, median_with_interval
+from millrace.advisor.logs.statistics import Estimate, makespan_of_list_scheduling, median_with_interval
 
 OWN_REPETITION = "millrace: a record "
 """Message of tasks that the core fails on purpose, to write a batch another way; no user can change them."""
@@ -223,11 +224,17 @@ def _too_few_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: in
     tasks = stage.partitions
     if tasks >= min(cores, view.history.cores):
         return None
-    lost, share = _saved_seconds_and_shares(
-        stage,
-        lambda each: float(each.tasks.successful.durations.max(initial=0)) * (1 - tasks / cores),
+    longest = median_with_interval(
+        [float(each.tasks.successful.durations.max(initial=0)) for _, each in stage.pairs]
     )
-    if not _is_worth_a_finding(lost, share):
+    if longest.low < SECONDS:
+        return None
+    cost = _task_cost(stage)
+    if cost.fixed.low <= 0:  # unknown: a launch is short, and costs no more than a task should last
+        cost = replace(cost, fixed=Estimate(0.0, 0.0, SHORT_TASK))
+    uneven = longest_by_chance(cores) - longest_by_chance(tasks)
+    saved = cost.gain(longest, lambda seconds, fixed: fixed + (seconds - fixed) * tasks / cores, uneven)
+    if saved.low < max(SECONDS, WORTH * view.median_duration.value):
         return None
     return view.make_finding(
         "too-few-partitions",
@@ -239,8 +246,8 @@ def _too_few_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: in
             figure_evidence("task time", median_with_interval(stage.task_seconds), "s"),
         ),
         changes=changes_to_task_count(view, stage, cores, cores),
-        saved=median_with_interval(lost),
-        batches=_ids_of_slowed_batches(stage, lost),
+        saved=saved,
+        batches=(batch.id for batch, _ in stage.pairs),
     )
 
 
@@ -253,33 +260,40 @@ def _too_many_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: i
     )
     if durations.high >= SHORT_TASK:
         return None
-    # The shortest tenth of the tasks have almost no records: their time is the cost of a task.
-    fixed = float(np.percentile(stage.task_seconds, 10))
-    lost, share = _saved_seconds_and_shares(
-        stage,
-        lambda each: each.tasks.elapsed_seconds * (1 - cores / tasks) * fixed / max(durations.value, 1e-4),
-    )
-    if not _is_worth_a_finding(lost, share):
+    changes = changes_to_task_count(view, stage, cores, cores)
+    left = max(changes[0].new, cores) if changes and isinstance(changes[0].new, int) else cores
+    cost = _task_cost(stage)
+    if cost.fixed.low <= 0:
+        return None
+    elapsed = median_with_interval([each.tasks.elapsed_seconds for _, each in stage.pairs])
+    part = (1 - left / tasks) / max(durations.value, 1e-4)
+    saved = cost.gain(elapsed, lambda seconds, fixed: seconds * (1 - part * fixed), longest_by_chance(left))
+    if saved.low < max(SECONDS, WORTH * view.median_duration.value):
         return None
     return view.make_finding(
         "too-many-partitions",
-        words=f"{tasks} tasks of {view.query.name} last {durations.value * 1000:.0f} ms each: launching them is most of the "
-        f"work, and {cores} cores need no more than {cores}.",
+        words=f"{tasks} tasks of {view.query.name} last {durations.value * 1000:.0f} ms each, {cost.fixed.value * 1000:.0f} ms of "
+        f"it without a record, and {cores} cores need no more than {cores}.",
         evidence=(
             Evidence("tasks", tasks),
             Evidence("cores", view.history.cores),
             figure_evidence("task time", durations, "s"),
-            Evidence("task time without records, p10", fixed, "s"),
+            figure_evidence("task time without records", cost.fixed, "s"),
             figure_evidence(
                 "records of a task",
                 median_with_interval([float(_records_of_tasks(each).mean()) for _, each in stage.pairs]),
                 "records",
             ),
         ),
-        changes=changes_to_task_count(view, stage, cores, cores),
-        saved=median_with_interval(lost),
-        batches=_ids_of_slowed_batches(stage, lost),
+        changes=changes,
+        saved=saved,
+        batches=(batch.id for batch, _ in stage.pairs),
     )
+
+
+def _task_cost(stage: StageAcrossBatches) -> TaskCost:
+    records = np.concatenate([_records_of_tasks(each) for _, each in stage.pairs])
+    return fit_task_cost(records, stage.task_seconds)
 
 
 def changes_to_task_count(

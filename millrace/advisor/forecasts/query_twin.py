@@ -18,7 +18,12 @@ import numpy as np
 from millrace.advisor.logs import query_observations
 from millrace.advisor.logs.application_history_model import Batch, Floats, History, Query, Stage
 from millrace.advisor.logs.query_observations import INSTANT, successful_task_seconds
-from millrace.advisor.logs.statistics import count_startup_batches, makespan_of_list_scheduling, union_seconds
+from millrace.advisor.logs.statistics import (
+    QUARTILES,
+    count_startup_batches,
+    makespan_of_list_scheduling,
+    union_seconds,
+)
 from millrace.sizing.simulation import Arrivals
 from millrace.sizing.simulation.task_schedule import EqualPartitions
 
@@ -27,9 +32,6 @@ LEAST = 8
 
 MOST = 150
 """Maximum number of batches, the last ones: the next batches are more like them than like those of last week."""
-
-_QUARTILES = 1.349
-"""Standard deviations between the quartiles of a normal distribution."""
 
 _TOLD_APART = 1e-12
 """Relative difference by which one fit must be better than another: less is rounding."""
@@ -139,7 +141,7 @@ class QueryTwin:
         samples = self._samples if drawn is None else [self._samples[n] for n in drawn]
         idle = np.log([max(each.idle, INSTANT) for each in samples])
         # By quantiles: one batch that waited for something else must not count for the others.
-        spread = float(np.subtract(*np.percentile(idle, [75, 25]))) / _QUARTILES
+        spread = float(np.subtract(*np.percentile(idle, [75, 25]))) / QUARTILES
         overhead = math.exp(float(np.median(idle)) + spread * spread / 2)
         sums: Floats = sum((each.sums for each in samples), np.zeros(6))
         wave, per_record = _fit_fixed_and_per_record(sums)

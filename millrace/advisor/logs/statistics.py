@@ -22,6 +22,9 @@ _DRAWN = 2000
 _NORMAL = 1.96
 """Quantile of the normal distribution at 97.5 %."""
 
+QUARTILES = 1.349
+"""Standard deviations between the quartiles of a normal distribution."""
+
 _PAIRED = 1000
 """Maximum number of points of which all pairs are used."""
 

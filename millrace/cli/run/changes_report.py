@@ -147,6 +147,11 @@ def change_lines(changes: DeploymentChanges) -> list[str]:
                 why += f"; continues from checkpoints that no deployed job has: {', '.join(job.resumes)}"
             lines.append(f"job {job.job}: {', '.join(steps)}: {why}")
     lines += [line for removal in changes.removals for line in _removal_lines(removal)]
+    if changes.shorter:
+        lines += [
+            "older data is deleted:",
+            *_limit_number_of_lines([f"  {line}" for line in changes.shorter]),
+        ]
     for name, stages in changes.stages.items():
         lines.append(
             f"stack {name} in {len(stages)} updates, because AWS takes these changes one after the other:"
@@ -187,7 +192,8 @@ def removal_questions(changes: DeploymentChanges) -> list[str]:
             lines.append(f"Remove {what}{heir}?{stays}{goes}")
     lost = [resource for stack in changes.stacks for resource in stack.lost]
     deleted = f" These are deleted with their data: {', '.join(lost)}." if lost else ""
-    return [*lines, f"Deploy this?{deleted}"]
+    older = f" Older data is deleted: {'; '.join(changes.shorter)}." if changes.shorter else ""
+    return [*lines, f"Deploy this?{deleted}{older}"]
 
 
 def changes_document(changes: DeploymentChanges) -> dict[str, Any]:
@@ -201,6 +207,7 @@ def changes_document(changes: DeploymentChanges) -> dict[str, Any]:
         "numbers": dict(changes.numbers),
         "first": changes.order.first,
         "removals": {each.stack: {"stays": each.stays, "deleted": each.goes} for each in changes.removals},
+        "shorter_retentions": changes.shorter,
         "updates": {stack: [what for what, _ in stages] for stack, stages in changes.stages.items()},
         "jobs": {
             job.job: {"before": job.before, "after": job.after, "why": job.why, "resumes": job.resumes}

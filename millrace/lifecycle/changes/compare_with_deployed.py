@@ -31,6 +31,10 @@ from millrace.lifecycle.changes.refused_updates import (
     refused_change_lines,
     successive_templates,
 )
+from millrace.lifecycle.changes.shorter_retentions import (
+    shorter_job_retention_lines,
+    shorter_retention_lines,
+)
 from millrace.lifecycle.changes.stack_exports import (
     StackOrder,
     changed_exports,
@@ -72,6 +76,8 @@ class DeploymentChanges:
         A line for each change that AWS refuses, or that would write a table from two positions.
     stages
         By stack: what each of several updates changes, with its template, where AWS takes them one after the other only.
+    shorter
+        A line for each retention that becomes shorter, after which older data is deleted.
     may_import
         Whether a resource is created that outlives its stack, so that an earlier stack may have left one of that name.
     """
@@ -84,6 +90,7 @@ class DeploymentChanges:
     refused: tuple[str, ...] = ()
     stages: Mapping[str, list[tuple[str, Template]]] = field(default_factory=dict)
     may_import: bool = False
+    shorter: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return (
@@ -149,6 +156,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
         for job in gone
     ]
     numbers = {}
+    shorter = [*shorter_retention_lines(old, new)]
     for job, (url, document) in started.items():
         stack = names.stack(f"job-{job}")
         old_url, old_document = documents.get(job, (None, None))
@@ -167,6 +175,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
                 f"{path}: {before} → {after}"
                 for path, before, after in document_differences(old_document, document)
             )
+            shorter += shorter_job_retention_lines(job, old_document, document)
     order = stack_order(old | around, new, [names.stack(part) for part in _LASTING], left)
     deployed = {stack: old[stack] for stack in new}
     rights = DeployedPermissionKinds(names, old)
@@ -194,6 +203,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
             *refused_change_lines(deployed, new),
             *data_loss_lines(names, old, new),
         ),
+        shorter=tuple(shorter),
         may_import=any(map(creates_lasting_resource, deployed.values(), new.values())),
         stages={
             stack: way for stack, was in deployed.items() if (way := successive_templates(was, new[stack]))

@@ -113,14 +113,14 @@ def again(found: Batch, **changes: Any) -> Batch:
 
 
 def tiny_tasks(number: int, begun: float) -> Batch:
-    """A batch whose hundred rows are read behind a shuffle by a hundred tasks."""
+    """A batch whose hundred rows are read behind a shuffle by a hundred tasks, half of them without one."""
     launched = [0.012 * (n // 2) for n in range(100)]
     at = stage(
         begun + 0.05,
         [0.012] * 100,
         [0] * 100,
         launched=launched,
-        shuffle_records_read=[1] * 100,
+        shuffle_records_read=[0, 2] * 50,
         scans=(),
     )
     return batch(number, begun, [job(number, [at])], 100)

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from millrace.advisor.advise import advise
 from millrace.advisor.apply_changes import advice_with_planned_savings
+from millrace.advisor.findings import Change
 from millrace.advisor.findings.advised_job_keys_and_cost import advised_environment_job
 from millrace.cli.app import app
 from millrace.cli.watch.advise import advice_document
@@ -140,6 +141,55 @@ def test_a_change_that_the_plan_refuses_is_not_advised():
         "silent-backlog: jobs.flights.queries.show-departures.records_per_batch stays not set: with 1875 the plan refuses it"
     )
     assert "allowed: 108001 to 140000" in note
+
+
+TOPIC = """\
+project: advice
+account: "111122223333"
+kafka: {main: {kind: msk, existing: "arn:aws:kafka:us-east-1:111122223333:cluster/c/0a1b2c3d-1111-2222-3333-444455556666-3"}}
+streams:
+  clicks:
+    {kind: kafka, cluster: main, topic: t, existing: true, partitions: 8, retention: 3d,
+     traffic: {records_per_second: 1500, peak_factor: 1.5, record_size: 500B, basis: measured}}
+jobs:
+  clicks:
+    engine: emr
+    latency: 2m
+    cores: 4
+    rate: {records_per_second_per_core: 4000, batch_overhead: 1s, basis: measured}
+    queries:
+      land: {kind: land, source: clicks, table: landed, schema: pipelines/clicks/schemas/click.ddl, trigger: 10s, records_per_batch: 30000}
+"""
+TOPIC_COST = event_logs_with_known_costs.Truth(cores=4, rate=5000, per_record=1e-3, limit=30000)
+
+
+def test_cores_whose_tasks_need_a_change_of_the_program_stay_advised(from_text):
+    """The key is tried, the line of the program is not; and the limit that the trigger asks for comes with the cores."""
+    environment = from_text(TOPIC)
+    subject = advised_environment_job(environment, plan(environment), "clicks")
+    made = replace(event_logs_with_known_costs.history([TOPIC_COST]), engine="local")
+    advice = advice_with_planned_savings(advise(made, subject), subject)
+    [change] = [each.best_change for each in advice.findings if each.kind == "at-capacity"]
+    assert change.key == "jobs.clicks.cores"
+    program, limit = change.also
+    assert isinstance(change.new, int)
+    assert isinstance(limit.new, int)
+    assert (program.kind, program.new) == ("code", f"repartition({change.new})")
+    assert limit.key == "jobs.clicks.queries.land.records_per_batch"
+    advised = replace(TOPIC_COST, cores=change.new, partitions=change.new, limit=limit.new)
+    assert event_logs_with_known_costs.run(advised)[1][-1] < 20
+    assert event_logs_with_known_costs.run(replace(advised, limit=30000))[1][-1] > 300
+
+
+def test_a_finding_whose_best_change_is_refused_keeps_no_other():
+    """The gain is that of the best change."""
+    environment = load("prod", root=ROOT)
+    subject = advised_environment_job(environment, plan(environment), "flights")
+    [finding] = flights(limited).findings
+    other = Change("code", "query", "after the source", None, "repartition(9)")
+    several = replace(flights(limited), findings=(replace(finding, changes=(*finding.changes, other)),))
+    [left] = advice_with_planned_savings(several, subject).findings
+    assert left.changes == ()
 
 
 def test_a_trigger_of_ours_leaves_room_for_the_latency():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -22,8 +23,15 @@ from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import load
 from millrace.sizing import plan
 from tests.unit.advisor.event_log_writer import write
+from tests.unit.advisor.event_logs_with_known_costs import Truth, run
+from tests.unit.advisor.event_logs_with_known_costs import history as history_of
 from tests.unit.advisor.healthy_query_history import KAFKA, batch, even, found, history, job, stage
 from tests.unit.advisor.test_advise_command import ROOT, flights
+
+
+def varied(records: int, tasks: int) -> list[int]:
+    """Records of tasks; many take equally long with more and with fewer."""
+    return [records + (tasks == 100) * (2 * (n % 2) - 1) for n in range(tasks)]
 
 
 def of_topic(own: int, count: int, seconds: float, cores: int):
@@ -31,7 +39,7 @@ def of_topic(own: int, count: int, seconds: float, cores: int):
 
     def made(number, begun):
         launched = [seconds * (n // cores) for n in range(count)]
-        at = stage(begun + 0.05, [seconds] * count, [1200 // count] * count, launched=launched)
+        at = stage(begun + 0.05, [seconds] * count, varied(1200 // count, count), launched=launched)
         start, end = ({f"orders:{n}": (number + more) * 1200 // own for n in range(own)} for more in (0, 1))
         return batch(
             number, begun, [job(number, [at])], 1200, source=BatchSource(KAFKA, start, end, end, 1200)
@@ -96,7 +104,7 @@ def shuffled(count: int, seconds: float, cores: int, *, adaptive: bool = False, 
         launched = [seconds * (n // cores) for n in range(count)]
         at = stage(
             begun + 0.05, [seconds] * count, [0] * count, number, launched=launched, scans=(),
-            shuffle_records_read=[1200 // count] * count, shuffle_bytes_read=[bytes_read] * count,
+            shuffle_records_read=varied(1200 // count, count), shuffle_bytes_read=[bytes_read] * count,
         )  # fmt: skip
         return batch(number, begun, [job(number, [replace(at, adaptive=adaptive)])], 1200)
 
@@ -254,3 +262,47 @@ def test_a_number_that_splits_only_some_of_the_partitions_is_none():
     near = np.array([100.0, 101.0] * 8)
     assert range_tasks_by_partition(near, 24).sum() == 24
     assert smallest_min_partitions([near], 24, 24, 96) == 48
+
+
+def settled_median(made) -> float:
+    lasted = [each.duration for each in made.batches]
+    return float(np.median(lasted[len(lasted) // 5 :]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "truths"),
+    [
+        (
+            "too-many-partitions",
+            [
+                Truth(cores=c, partitions=16 * c, overhead=0.3, wave=w, rate=640 * c, seconds=600, sigma=s, seed=n)
+                for n, (c, w, s) in enumerate(product([1, 2, 4], [0.02, 0.04], [0.05, 0.2]))
+            ],
+        ),
+        (
+            "too-few-partitions",
+            [
+                Truth(cores=c, partitions=p, wave=w, rate=1000 * p, swing=swing, seconds=600, sigma=0.05, seed=n)
+                for n, (c, p, w, swing) in enumerate(product([4, 8], [1, 2], [0.005, 0.1], [0.0, 0.3]))
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_another_number_of_tasks_gains_what_is_promised(kind, truths):
+    """The same traffic again, with as many tasks as cores: the gain is in the interval in nine of ten logs."""
+    told = inside = 0
+    for truth in truths:
+        effects = [each.effect for each in advise(history_of([truth])).findings if each.kind == kind]
+        for effect in effects:
+            fewer = replace(truth, partitions=truth.cores)
+            gained = settled_median(run(truth)[0]) - settled_median(run(fewer)[0])
+            told += 1
+            inside += effect.low <= gained <= effect.high
+    assert told >= len(truths) / 2
+    assert inside >= 0.9 * told
+
+
+def test_equal_batches_do_not_tell_what_a_task_costs_without_records():
+    """Nearly all of each task is its records: fewer tasks gain nothing."""
+    full = Truth(cores=1, partitions=16, wave=0.005, per_record=1e-4, rate=800, swing=0.0, sigma=0.05)
+    assert [each.kind for each in advise(history_of([full])).findings] == []

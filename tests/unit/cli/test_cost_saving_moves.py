@@ -89,6 +89,19 @@ def page_of(environment: Environment, sized: Plan, moves: Sequence[CostSavingMov
     return unescape(drawn(html_page("plan", "plan", plan_document(found, plan_verdict(found), moves))))
 
 
+def test_jobs_without_an_sla_have_moves(tmp_path: Path) -> None:
+    """Nothing is promised, and a move still lets no backlog grow."""
+    (file,) = [each for each in FILES if each.stem == "logs"]
+    copy = project(tmp_path / "project", file)
+    text, changed = re.subn(r"latency: .*", "goal: throughput", copy.read_text(encoding="utf-8"))
+    assert changed == 1
+    copy.write_text(text, encoding="utf-8")
+    environment = load(copy, tmp_path / "project")
+    now = plan(environment)
+    assert plan_verdict(simulated_plan_with_warnings(environment, now)).sla.state == "unknown"
+    assert any(each.saved > 1000 for each in find_moves(environment, now, plan_keeps_all_slas))
+
+
 SMALL = """\
 project: shape
 account: "111122223333"
