@@ -49,6 +49,9 @@ _UNAVAILABLE_UUID = str(
 )
 """The same in an array of UUIDs: Java's ``UUID.nameUUIDFromBytes``."""
 
+_UNAVAILABLE_HSTORE = f'{{"{UNAVAILABLE}":"{UNAVAILABLE}"}}'
+"""The same in an ``hstore`` with ``hstore.handling.mode=json`` (``PostgresValueConverter`` of Debezium)."""
+
 EVENT = "_change_raw"
 """Column with the event as it arrived, beside those of its rows."""
 
@@ -225,7 +228,7 @@ def no_placeholder_condition(kind: DataType, value: Column) -> Column | None:
 
     def not_placeholder_condition(kind: DataType, value: Column) -> Column | None:
         if isinstance(kind, StringType):
-            return ~value.isin(UNAVAILABLE, _UNAVAILABLE_UUID)
+            return ~value.isin(UNAVAILABLE, _UNAVAILABLE_UUID, _UNAVAILABLE_HSTORE)
         return value != F.lit(bytearray(placeholder)) if isinstance(kind, BinaryType) else None
 
     return all_leaves_condition(kind, value, not_placeholder_condition)
