@@ -382,14 +382,22 @@ def set_avro_limits_in_driver(spark: SparkSession) -> None:
         jvm.java.lang.System.setProperty(name, str(value))
 
 
-def writer_schemas(spark: SparkSession, settings: AvroFormat, path: str) -> dict[str, str]:
-    """Return the writers' schemas, as JSON, by the ids of a framing; parameters and errors as in :func:`make_avro_decoder`."""
+def writer_schemas(
+    spark: SparkSession,
+    settings: AvroFormat,
+    path: str,
+    hook: Callable[[dict[str, Any]], Any] | None = None,
+) -> dict[str, str]:
+    """Return the writers' schemas, as JSON, by the ids of a framing; parameters and errors as in :func:`make_avro_decoder`.
+
+    ``hook`` may change each object of a schema.
+    """
     if settings.registry is not None and settings.subject is not None:
         found = avro_schemas.writer_schemas_from_registry(spark, settings.registry, settings.subject)
     else:
         found = avro_schemas.writer_schemas_from_folder(str(settings.writers), settings.framing)
     return {
-        i: json.dumps(avro_schemas.parse_schema_json(spark, w, f"{path}: writer {i}"))
+        i: json.dumps(avro_schemas.parse_schema_json(spark, w, f"{path}: writer {i}", hook))
         for i, w in found.items()
     }
 

@@ -7,7 +7,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -57,8 +57,10 @@ def parse_java_schema(spark: SparkSession, text: str, where: str, named: Iterabl
         raise StartError(f"{where}: {describe_error(error)}") from error
 
 
-def parse_schema_json(spark: SparkSession, text: str, where: str) -> Any:
-    """Read a schema's JSON.
+def parse_schema_json(
+    spark: SparkSession, text: str, where: str, hook: Callable[[dict[str, Any]], Any] | None = None
+) -> Any:
+    """Read a schema's JSON, each object of it as a function returns it.
 
     Raises
     ------
@@ -66,7 +68,7 @@ def parse_schema_json(spark: SparkSession, text: str, where: str) -> Any:
         As in :func:`parse_java_schema`; or a decimal that no column holds.
     """
     parse_java_schema(spark, text, where)
-    found = json.loads(text)
+    found = json.loads(text, object_hook=hook)
     if wrong := ", ".join(decimals_avro_ignores(found)):
         raise StartError(
             f"{where}: decimals must have at most {MOST_DIGITS} digits, and a scale no larger than their precision: {wrong}"

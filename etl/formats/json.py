@@ -281,6 +281,9 @@ class JsonDecoder(Decoder):
             strict.alias("strict"),
             texts.alias("texts"),
             _parse_json_column(_text_with_end_member(_payload_text()), any_type).alias("loose"),
+            _parse_json_column(_text_with_end_member(_payload_text()), _texts_in_structs(self.schema)).alias(
+                "inner"
+            ),
             *([] if harmless is None else [harmless.alias("harmless")]),
         )
 
@@ -337,7 +340,7 @@ class JsonDecoder(Decoder):
             harmless, text = parses["harmless"], "wrong type, or a number out of range: "
             refused = harmless.isNotNull() & ~_all_true_condition(*_completeness_conditions(harmless))
             verdict = verdict.when(
-                refused, self._not_object_or_wrong_type_verdict(harmless, fields, parses["loose"], text, {})
+                refused, self._not_object_or_wrong_type_verdict(parses, harmless, fields, text, {})
             )
         readable = {
             f.name: texts[f.name].isNull() | record[f.name].isNotNull()
@@ -350,7 +353,7 @@ class JsonDecoder(Decoder):
         verdict = verdict.when(
             ~_all_true_condition(*_completeness_conditions(strict), *readable.values()),
             self._not_object_or_wrong_type_verdict(
-                strict, self._schema_with_units, parses["loose"], "wrong type: ", readable
+                parses, strict, self._schema_with_units, "wrong type: ", readable
             ),
         )
         verdicts = (
@@ -371,21 +374,40 @@ class JsonDecoder(Decoder):
         return verdict_naming_fields("a name twice in a map: ", twice)
 
     def _not_object_or_wrong_type_verdict(
-        self, record: Column, fields: StructType, loose: Column, text: str, readable: Mapping[str, Column]
+        self, parses: Column, record: Column, fields: StructType, text: str, readable: Mapping[str, Column]
     ) -> Column:
-        """Return the verdict "not an object" or "wrong type", by a parse that allows any type."""
+        """Return the verdict "not an object" or "wrong type", by parses that allow any type."""
+        loose = parses["loose"]
+
+        def name_if_wrong(f: StructField, name: str, given: Column, wrong: Column) -> Column:
+            timed = contains_type(f.dataType, times.is_time_or_date_type)
+            said = F.concat(F.lit(name), times.unit_hint(f.dataType, given)) if timed else F.lit(name)
+            return F.when(wrong, said)
 
         def refused_field_names() -> Iterator[Column]:
             for f in fields:
                 wrong = loose[f.name].isNotNull() & record[f.name].isNull()
                 wrong = wrong | ~readable[f.name] if f.name in readable else wrong
-                timed = contains_type(f.dataType, times.is_time_or_date_type)
-                name = (
-                    F.concat(F.lit(f.name), times.unit_hint(f.dataType, loose[f.name]))
-                    if timed
-                    else F.lit(f.name)
-                )
-                yield F.when(wrong, name)
+                whole = name_if_wrong(f, f.name, loose[f.name], wrong)
+                if not isinstance(f.dataType, StructType):
+                    yield whole
+                    continue
+                names = []
+                for part in f.dataType:
+                    given = parses["inner"][f.name][part.name]
+                    missing = given.isNotNull() & record[f.name][part.name].isNull()
+                    written = (
+                        all_leaves_condition(
+                            part.dataType,
+                            parses["texts"][f.name][part.name],
+                            json_values.written_as_type_condition,
+                        )
+                        if readable
+                        else None
+                    )
+                    missing = missing if written is None else missing | ~written
+                    names.append(name_if_wrong(part, f"{f.name}.{part.name}", given, missing))
+                yield F.coalesce(F.nullif(F.concat_ws(", ", *names), F.lit("")), whole)
 
         # Not a `when`, which would contain the list of all fields twice.
         where = F.regexp_replace(F.concat_ws(", ", *refused_field_names()), "^$", "inside a nested field")
@@ -393,6 +415,17 @@ class JsonDecoder(Decoder):
             _all_true_condition(*_completeness_conditions(loose)),
             dead_letter_verdict("schema", F.concat(F.lit(text), where)),
         ).otherwise(dead_letter_verdict("decode", NOT_ONE))
+
+
+def _texts_in_structs(schema: StructType) -> StructType:
+    """Return the fields that are structs, with a text for each of their fields."""
+    structs = ((f.name, f.dataType) for f in schema if isinstance(f.dataType, StructType))
+    return StructType(
+        [
+            StructField(name, StructType([StructField(f.name, StringType()) for f in kind]))
+            for name, kind in structs
+        ]
+    )
 
 
 def _exact_values_of_type(kind: DataType, texts: Column, names: Sequence[str]) -> Column:

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, DecimalType, StringType, StructField, StructType
 
-from ...launch.formats import AvroFormat
+from ...launch.formats import MOST_DIGITS, AvroFormat
 from ...record.errors import StartError
 from .. import avro, avro_value_range_checks
 from ..base import Decoder
@@ -45,7 +45,7 @@ def open_decoder(
         As in :func:`etl.formats.avro.make_avro_decoder`.
     """
     avro.set_avro_limits_in_driver(spark)
-    given = avro.writer_schemas(spark, form, path)
+    given = avro.writer_schemas(spark, form, path, _with_digits_of_spark)
     if _events_are_rows(events):
         given = _key_schemas_from_registry(spark, form, path) | given
     types = {
@@ -73,10 +73,19 @@ def _key_schemas_from_registry(spark: SparkSession, form: AvroFormat, path: str)
         return {}
     subject = f"{form.subject.removesuffix('value')}key"
     try:
-        found = avro.writer_schemas(spark, replace(form, subject=subject), path)
+        found = avro.writer_schemas(spark, replace(form, subject=subject), path, _with_digits_of_spark)
     except StartError:
         return {}
     return {identity: text for identity, text in found.items() if "fields" in json.loads(text)}
+
+
+def _with_digits_of_spark(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of a schema with no more digits than a column; Confluent's converter writes 64 where Connect knows none (``money``).
+
+    The bytes of each number are read, so one that has more digits is a dead letter.
+    """
+    digits = part.get("precision")
+    return part | {"precision": min(digits, MOST_DIGITS)} if isinstance(digits, int) else part
 
 
 def _with_logical_types(schema: str, *kept: str) -> str:

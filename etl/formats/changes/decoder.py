@@ -28,6 +28,7 @@ from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 from ...record.column_expression_cache import CachedSelect
 from ...record.tables import with_all_fields_nullable
 from ..base import Decoder
+from ..decoding import times
 from ..decoding.decoder_output_and_checks import (
     CHANGE,
     NOT_UTF8,
@@ -202,12 +203,20 @@ class ChangeDecoder(Decoder):
         values, raw = self.envelope.values, F.col(_RAW)
         wire = dict(self.envelope.columns_of_change_and_rows(F.col(_HEAD), raw, self._wire_schema))
         after, before = wire.pop("after"), wire.pop("before")
-        wrong = [
-            name for part in (after, before) for name in values.misread_field_name_columns(self.row, part)
-        ]
+        row = times.schema_with_units_in_types(self.row)
+        # Of a row that is no more, what can be read: its key is among the fields that are NOT NULL.
+        key_fields = (
+            StructType([f for f in row if not f.nullable]) if not all(f.nullable for f in row) else row
+        )
+        gone = (
+            name for part in (before, after) for name in values.misread_field_name_columns(key_fields, part)
+        )
+        wrong = F.when(wire["operation"] == DELETE, F.concat_ws(", ", *gone)).otherwise(
+            F.concat_ws(", ", *values.misread_field_name_columns(row, after))
+        )
         rows = (
-            values.row_struct(self.row, after).alias("after"),
-            values.row_struct(self.row, before).alias("before"),
+            values.row_struct(row, after).alias("after"),
+            values.row_struct(row, before).alias("before"),
         )
         letter = F.when(F.col("_error").isNotNull(), F.struct("_stage", "_error")).alias(_LETTER)
         read = F.col(_READ)
@@ -242,7 +251,7 @@ class ChangeDecoder(Decoder):
                     *(value.alias(name) for name, value in wire.items()),
                     self.envelope.source_struct(F.col(_HEAD)).alias("source"),
                     *rows,
-                    F.concat_ws(", ", *wrong).alias("wrong"),
+                    wrong.alias("wrong"),
                 ).alias(_READ),
             ],
             [*others, raw, F.col(_LETTER), whole.alias(_READ)],

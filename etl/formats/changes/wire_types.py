@@ -27,12 +27,9 @@ from pyspark.sql.types import (
     DecimalType,
     IntegerType,
     LongType,
-    MapType,
     StringType,
     StructField,
     StructType,
-    TimestampNTZType,
-    TimestampType,
 )
 
 from ..decoding import json_texts_as_sent, times
@@ -51,6 +48,9 @@ _UNAVAILABLE_UUID = str(
     uuid.UUID(bytes=hashlib.md5(UNAVAILABLE.encode(), usedforsecurity=False).digest(), version=3)
 )
 """The same in an array of UUIDs: Java's ``UUID.nameUUIDFromBytes``."""
+
+_UNAVAILABLE_HSTORE = f'{{"{UNAVAILABLE}":"{UNAVAILABLE}"}}'
+"""The same in an ``hstore`` with ``hstore.handling.mode=json`` (``PostgresValueConverter`` of Debezium)."""
 
 EVENT = "_change_raw"
 """Column with the event as it arrived, beside those of its rows."""
@@ -100,45 +100,34 @@ class WireTypes:
 
     def wire_schema(self, row: StructType) -> StructType:
         """Return the types in which a parser reads a row, each nullable: an event may hold its key only."""
-        return StructType(
-            [
-                StructField(f.name, self._wire_type(f.dataType, declares_time_unit(f)), True, f.metadata)
-                for f in row
-            ]
-        )
+        found = with_replaced_leaf_types(row, self._wire_type)
+        assert isinstance(found, StructType)
+        return found
 
-    def _wire_type(self, kind: DataType, declared: bool) -> DataType:
-        if isinstance(kind, ArrayType):
-            return ArrayType(self._wire_type(kind.elementType, declared))
-        if isinstance(kind, MapType):
-            return MapType(kind.keyType, self._wire_type(kind.valueType, declared))
-        if isinstance(kind, StructType):
-            return self.wire_schema(kind)
+    def _wire_type(self, kind: DataType) -> DataType:
         if isinstance(kind, DateType) and self.numeric:
             return IntegerType()
-        return (
-            StringType()
-            if self._needs_conversion(kind) and not (declared and is_timestamp_type(kind))
-            else kind
-        )
+        return StringType() if self._needs_conversion(kind) else kind
 
     def _needs_conversion(self, kind: DataType) -> bool:
         return (
-            (self.numeric and (isinstance(kind, DateType) or is_timestamp_type(kind)))
+            times.is_time_or_date_type(kind)
             or (self.unscaled and isinstance(kind, DecimalType))
             or (self.hexadecimal and isinstance(kind, BinaryType))
         )
 
     def _converted_from_wire(self, kind: DataType, value: Column) -> Column:
-        if isinstance(kind, DateType):
+        if isinstance(kind, DateType) and self.numeric:
             return F.when(value.between(_FIRST_DAY, _LAST_DAY), F.date_add(F.lit(_EPOCH).cast("date"), value))
         if isinstance(kind, DecimalType):
             return _decimal_of_unscaled(kind, value)
         if isinstance(kind, BinaryType):
             written = F.unhex(F.regexp_extract(value, _HEX, 1))
             return F.when(value.rlike(_HEX), written)
-        # A number without a declared unit would be a year: "1700".
-        return F.when(value.rlike(r"^\d{4}-\d\d-\d\d[T ]"), times.time_from_text(kind, value))
+        if self.numeric and not times.declares_unit(kind):
+            # A number would be a year: "1700".
+            value = F.when(value.rlike(r"^\d{4}-\d\d-\d\d[T ]"), value)
+        return F.coalesce(times.time_from_common_form(kind, value), times.time_from_text(kind, value))
 
     def _may_be_bare(self, kind: DataType) -> bool:
         """Check that a value means something else without quotes: a number is also a text of base64 or of hexadecimal digits."""
@@ -199,9 +188,7 @@ class WireTypes:
             field.dataType,
             wire,
             None,
-            lambda kind: (
-                self._needs_conversion(kind) and not (declares_time_unit(field) and is_timestamp_type(kind))
-            ),
+            self._needs_conversion,
             lambda kind, value, _: self._converted_from_wire(kind, value),
         )
 
@@ -211,33 +198,19 @@ class WireTypes:
         return F.when(wire.isNotNull(), F.struct(*values))
 
     def misread_field_name_columns(self, row: StructType, wire: Column) -> Iterator[Column]:
-        """Yield the name of each field whose value its type does not hold, and null for all others."""
+        """Yield the name of each field whose value its type does not hold, with the likely unit of a time, and null for all others."""
+
+        def converted_condition(kind: DataType, value: Column) -> Column | None:
+            return (
+                self._converted_from_wire(kind, value).isNotNull() if self._needs_conversion(kind) else None
+            )
+
         for field in row:
-            declared = declares_time_unit(field)
-
-            def misread_leaf_condition(
-                kind: DataType, value: Column, declared: bool = declared
-            ) -> Column | None:
-                made = self._needs_conversion(kind) and not (declared and is_timestamp_type(kind))
-                return self._converted_from_wire(kind, value).isNotNull() if made else None
-
-            if (
-                fits := all_leaves_condition(field.dataType, wire[field.name], misread_leaf_condition)
-            ) is not None:
-                yield F.when(~fits, F.lit(field.name))
-
-
-def is_timestamp_type(kind: DataType) -> bool:
-    """Check that a type is a date with a time."""
-    return isinstance(kind, TimestampType | TimestampNTZType)
-
-
-def declares_time_unit(field: StructField) -> bool:
-    """Check that a field declares the unit of its numbers."""
-    declared = times.schema_with_units_in_types(StructType([field])).fields[0].dataType
-    return contains_type(
-        declared, lambda kind: type(kind) is not TimestampType and isinstance(kind, TimestampType)
-    )
+            value = wire[field.name]
+            if (fits := all_leaves_condition(field.dataType, value, converted_condition)) is not None:
+                timed = contains_type(field.dataType, times.is_time_or_date_type)
+                hint = times.unit_hint(field.dataType, value.cast("string")) if timed else F.lit("")
+                yield F.when(~fits, F.concat(F.lit(field.name), hint))
 
 
 def no_placeholder_condition(kind: DataType, value: Column) -> Column | None:
@@ -255,7 +228,7 @@ def no_placeholder_condition(kind: DataType, value: Column) -> Column | None:
 
     def not_placeholder_condition(kind: DataType, value: Column) -> Column | None:
         if isinstance(kind, StringType):
-            return ~value.isin(UNAVAILABLE, _UNAVAILABLE_UUID)
+            return ~value.isin(UNAVAILABLE, _UNAVAILABLE_UUID, _UNAVAILABLE_HSTORE)
         return value != F.lit(bytearray(placeholder)) if isinstance(kind, BinaryType) else None
 
     return all_leaves_condition(kind, value, not_placeholder_condition)

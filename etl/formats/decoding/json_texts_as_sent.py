@@ -11,6 +11,7 @@ what it reads, and numbers are never read at all (:func:`value_as_sender_wrote_i
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from collections.abc import Iterable
@@ -84,9 +85,17 @@ def texts_not_rewritten_condition(values: Iterable[Column]) -> Column:
     return ~(joined.rlike(_ANY_SUSPECTED) & joined.rlike(_ANY_COPIED))
 
 
+def name_pattern(name: str) -> str:
+    r"""Return a pattern of a name between quotes in a JSON text, with each escape that a sender may use but those of ``\u``.
+
+    PHP writes ``content\/type`` for ``content/type``.
+    """
+    return re.escape(json.dumps(name, ensure_ascii=False)[1:-1]).replace("/", r"\\?+/")
+
+
 def possible_non_text_condition(text: Column, names: Iterable[str]) -> Column:
     """Return a condition: in a JSON text, the value of one of these names may be a number, an object or an array."""
-    any_name = "|".join(map(re.escape, sorted(set(names))))
+    any_name = "|".join(map(name_pattern, sorted(set(names))))
     return text.contains(r"\u") | text.rlike(rf'"(?:{any_name})"[ \t\r\n]*+:[ \t\r\n]*+[-0-9{{\[]')
 
 

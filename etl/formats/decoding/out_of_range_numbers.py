@@ -16,7 +16,6 @@ if the step before found something:
 
 from __future__ import annotations
 
-import re
 from functools import reduce
 
 from pyspark.sql import Column
@@ -37,6 +36,7 @@ from .decoder_output_and_checks import (
     field_names_of_type,
     verdict_naming_fields,
 )
+from .json_texts_as_sent import name_pattern
 
 MOST_DIGITS = 1000
 """Most digits of a decimal; Jackson reads no longer number since 2.15."""
@@ -150,12 +150,10 @@ def _condition_in_decimal_fields(text: Column, schema: StructType, condition: Co
     names = sorted(set(field_names_of_type(schema, _is_decimal)))
     if not names:
         return None
-    plain = [n for n in names if re.fullmatch(r"[^\"\\/\x00-\x1f]+", n)]
     # JSON writes an ASCII letter as \u00.. or as itself.
-    escapes = r"\u00" if all(n.isascii() for n in plain) else r"\u"
-    odd = [text.rlike(f'"{re.escape(n)}"{_HARMLESS}') for n in plain]
-    first = reduce(lambda a, b: a | b, [*odd, text.contains(escapes)])
-    return condition if len(plain) < len(names) else first & condition
+    escapes = r"\u00" if all(n.isascii() for n in names) else r"\u"
+    odd = [text.rlike(f'"{name_pattern(n)}"{_HARMLESS}') for n in names]
+    return reduce(lambda a, b: a | b, [*odd, text.contains(escapes)]) & condition
 
 
 def with_large_exponents_replaced(text: Column) -> Column:

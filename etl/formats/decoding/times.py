@@ -74,6 +74,11 @@ def is_time_or_date_type(kind: DataType) -> bool:
     return isinstance(kind, TimestampType | TimestampNTZType | DateType)
 
 
+def declares_unit(kind: DataType) -> bool:
+    """Check that a type of :func:`schema_with_units_in_types` is a time whose numbers have a declared unit."""
+    return isinstance(kind, _TimestampWithUnit)
+
+
 def schema_with_units_in_types(schema: StructType) -> StructType:
     """Return a schema in which the declared unit of each time stands in its type, and maps have no keys to check.
 

@@ -38,8 +38,8 @@ from millrace.sandbox.schemas.value_types import remarks_on_lost_digits
 _PLAIN: Mapping[str, DataType] = {
     **dict.fromkeys(("int8", "int16", "int32"), IntegerType()),
     "int64": LongType(),
-    "float32": FloatType(),
-    "float64": DoubleType(),
+    "float": FloatType(),
+    "double": DoubleType(),
     "boolean": BooleanType(),
     "string": StringType(),
     "bytes": BinaryType(),
@@ -50,7 +50,7 @@ _NAMED: Mapping[str, DataType] = {
     "io.debezium.data.VariableScaleDecimal": DecimalType(38, 9),
 }
 _LOSSES: Mapping[str, str] = {
-    "io.debezium.data.VariableScaleDecimal": "each value has its own scale; DECIMAL(38,9) rounds more than 9 digits after the point",
+    "io.debezium.data.VariableScaleDecimal": "each value has its own scale; one of more than 9 digits after the point is a dead letter with DECIMAL(38,9)",
     "io.debezium.time.NanoTimestamp": "TIMESTAMP cuts nanoseconds; a BIGINT keeps them",
 }
 """What the type of a declared one does not hold."""

@@ -184,6 +184,25 @@ def test_events_in_avro_are_those_in_json(spark: SparkSession, tmp_path: Path, a
     assert [row["_stage"] for row in found] == [None, None, None, "delete", "truncate"]
 
 
+def test_a_decimal_of_more_digits_than_spark_has_prevents_no_start(
+    spark: SparkSession, tmp_path: Path, avro: DebeziumFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connect's ``Decimal.builder(scale)``, of ``money``, in Confluent's converter."""
+    fee = optional("bytes", **{**DECIMAL, "precision": 64, "connect.parameters": {"scale": "2"}})
+    monkeypatch.setitem(SCHEMAS, 8, envelope({"id": COLUMNS["id"], "fee": fee}))
+    (tmp_path / "shopwriters" / "8.avsc").write_text(json.dumps(SCHEMAS[8]))
+    numbers = Decimal("-12.34"), Decimal(10) ** 18, Decimal(10) ** 50
+    payloads: list[bytes | None] = [
+        datum(8, postgres("c", 10, 5, after={"id": 1, "fee": n})) for n in numbers
+    ]
+    for fee_type in ("DECIMAL(20,2)", "DECIMAL(20,4)"):
+        rows = decoded(spark, tmp_path, avro, payloads, f"id BIGINT NOT NULL, fee {fee_type}")
+        good = (numbers[0], None), (None, "wrong type: fee"), (None, "wrong type: fee")
+        assert [(row["fee"], row["_error"]) for row in rows] == list(good)
+    left_out = decoded(spark, tmp_path, avro, payloads, "id BIGINT NOT NULL")
+    assert [(row["id"], row["_error"]) for row in left_out] == [(1, None)] * 3
+
+
 def test_each_writers_schema_reads_its_own_and_what_is_none_is_a_dead_letter(
     spark: SparkSession, tmp_path: Path, avro: DebeziumFormat
 ) -> None:

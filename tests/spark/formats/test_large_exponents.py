@@ -142,7 +142,7 @@ def test_the_reason_names_the_field(spark: SparkSession, decoder: JsonDecoder) -
     rows = decode(spark, decoder, [WILD[n] for n in ("exponent", "inside", "before a cut")])
     assert [(r["_stage"], r["_error"]) for r in rows] == [
         ("schema", "wrong type, or a number out of range: price"),
-        ("schema", "wrong type, or a number out of range: inside a nested field"),
+        ("schema", "wrong type, or a number out of range: item.cost"),
         ("decode", "not exactly one JSON object"),
     ]
 

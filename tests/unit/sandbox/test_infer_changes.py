@@ -189,7 +189,8 @@ def test_what_a_declared_type_does_not_hold_is_named(tmp_path: Path) -> None:
         column("a", "array", items={"type": "array", "items": nanos}),
         column("s", "struct", fields=[{"field": "w", **scaled}]),
         column("z", "string", name="io.debezium.time.ZonedTimestamp"),
-        column("f", "float64"),
+        column("f", "double"),
+        column("g", "array", items={"type": "float"}),
         column("_x", "int32"),
     ]
     number = {"scale": 12, "value": "Gw=="}
@@ -199,9 +200,19 @@ def test_what_a_declared_type_does_not_hold_is_named(tmp_path: Path) -> None:
         "s": {"w": number},
         "z": "2024-01-01T00:00:00.123456789Z",
         "f": 0.1,
+        "g": [0.5],
         "_x": 1,
     }
     schema, remarks = inferred(tmp_path, [wrapped(columns, **row)])
     assert "a ARRAY<ARRAY<TIMESTAMP>> NOT NULL COMMENT 'epoch nanoseconds'" in schema
+    assert ("f DOUBLE" in schema, "g ARRAY<FLOAT>" in schema) == (True, True)
     places = {name: [each.partition(":")[0] for each in some] for name, some in remarks.items()}
-    assert places == {"v": ["v"], "a": ["a[][]"], "s": ["s.w"], "z": ["z"], "f": [], "_x": ["left out"]}
+    assert places == {
+        "v": ["v"],
+        "a": ["a[][]"],
+        "s": ["s.w"],
+        "z": ["z"],
+        "f": [],
+        "g": [],
+        "_x": ["left out"],
+    }
