@@ -54,8 +54,7 @@ def read_file_records(path: Path, form: PayloadFormat, payloads: PayloadWriters)
 
         return read_sample_file(path, payloads.schema, encode_values)
     read_row = _csv_row_reader(form, payloads) if isinstance(form, CsvFormat) else _json_row_reader(form)
-    blanks = b"\r\n" if isinstance(form, CsvFormat) else b" \t\r\n"
-    records = [FileRecord(read_row(line), line) for line in read_nonempty_lines(path, sys.maxsize, blanks)]
+    records = [FileRecord(read_row(line), line) for line in read_nonempty_lines(path, sys.maxsize, b"\r\n")]
     if isinstance(form, CsvFormat) and records and records[0].row:
         # A header has no other texts than names.
         first = records[0].row
