@@ -12,6 +12,7 @@ from millrace.config.queries import DirectRoute
 from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.plan_model import JobPlan, StreamPlan
+from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.driver import driver_cores_kept_busy
 from millrace.sizing.queries.query_plan import outage_to_plan_for
@@ -60,12 +61,14 @@ def doubtful_input_lines(
                 f"streams.{name}: the topic is made on the existing cluster {stream.cluster_name}; `existing: true` reads "
                 "one that is there"
             )
+        yield from _new_on_demand_stream_lines(environment, name, stream)
         if (share := share_of_limits_at_peak(stream, streams[name])) > FULL:
             shards = streams[name].expected_partitions.value
             yield (
                 f"streams.{name}: {count(shards, stream.parts.removesuffix('s'))} {share:.0%} full at peak, if no key is hot; "
                 "`partition_buffer` adds spare ones"
             )
+    yield from _serverless_partition_lines(environment, streams)
     yield from _undersized_sink_stream_lines(environment, demands)
     for demand in demands:
         again = jobs[demand.job].queries[demand.query].catch_up_seconds
@@ -86,6 +89,41 @@ def doubtful_input_lines(
             yield (
                 f"jobs.{name}: the fixed costs of {count(number, 'batches')} take {share:.0%} of the driver's time; longer triggers, or "
                 "another job for a part of the queries, take less"
+            )
+
+
+def _new_on_demand_stream_lines(environment: Environment, name: str, stream: Stream) -> Iterator[str]:
+    """Yield a line if a new on-demand stream refuses a part of the peak until AWS has opened more shards (Kinesis developer guide)."""
+    if (
+        stream.elastic_limit_names is None
+        or stream.belongs_to_others
+        or environment.deployed_sizes.modes.get(name) == "on-demand"
+    ):
+        return
+    first = service_limits()[stream.elastic_limit_names[0]]
+    needed = max(partition_demands_at_peak(stream, 0), key=lambda each: each.partitions)
+    if needed.partitions > first:
+        yield (
+            f"streams.{name}: a new on-demand stream takes the writes of {first:g} shards and refuses more until AWS has opened others ({needed.why}); "
+            "create it with `mode: provisioned` and change the mode later, as its shards stay; or, with On-demand Advantage, "
+            f"`aws kinesis update-stream-warm-throughput --stream-name NAME --warm-throughput-mi-bps {math.ceil(needed.partitions)}` before producers "
+            "start"
+        )
+
+
+def _serverless_partition_lines(environment: Environment, streams: Mapping[str, StreamPlan]) -> Iterator[str]:
+    """Yield a line for each serverless cluster whose topics have more partitions than AWS makes."""
+    most = service_limits()["msk.serverless.partitions"]
+    for name, cluster in environment.kafka.items():
+        number = sum(
+            streams[topic].expected_partitions.value
+            for topic, each in environment.streams.items()
+            if each.cluster_name == name
+        )
+        if isinstance(cluster, MskCluster) and cluster.tier == "serverless" and number > most:
+            yield (
+                f"kafka.{name}: {number:,} partitions; a serverless cluster has {most:,g} at most until AWS raises the quota, and "
+                "refuses topics beyond it"
             )
 
 

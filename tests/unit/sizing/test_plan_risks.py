@@ -9,6 +9,7 @@ from types import MappingProxyType
 import pytest
 
 from millrace.config import environment_names, load
+from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.sizing import Plan, plan
 from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 from tests.unit.sizing.conftest import DERIVE, Loader, text
@@ -45,6 +46,28 @@ def test_a_topic_that_is_made_on_somebody_elses_cluster_is_told(from_text: Loade
     for retention, told in (("1d", 1), ("1d\n    existing: true\n    partitions: 4", 0)):
         yaml = theirs.format(cluster=f"existing: '{cluster}'", retention=retention, rate=100)
         assert len(warned(plan(from_text(yaml)), "the topic is made on the existing cluster main")) == told
+
+
+@pytest.mark.parametrize(("rate", "told"), [("4000", 0), ("5000", 1)])
+def test_a_new_on_demand_stream_does_not_take_any_peak(from_text: Loader, rate: str, told: int) -> None:
+    """Four shards are open at first; a stream that is deployed, or somebody else's, has more."""
+    asked = {"rate": rate, "size": "1KiB", "per_core": "1000000", "sla": "60s"}
+    environment = from_text(text(**asked, stream="mode: on-demand"))
+    lines = warned(plan(environment), "a new on-demand stream takes the writes of 4 shards")
+    assert len(lines) == told
+    assert all("--warm-throughput-mi-bps 5`" in each for each in lines)
+    for mode, again in (("on-demand", 0), ("provisioned", told)):
+        deployed = environment.with_deployed_sizes(DeployedSizes(modes={"clicks": mode}))
+        assert len(warned(plan(deployed), "a new on-demand stream")) == again
+    theirs = from_text(text(**asked, stream="mode: on-demand\n    existing: clicks"))
+    assert not warned(plan(theirs), "a new on-demand stream")
+
+
+@pytest.mark.parametrize(("partitions", "told"), [(2400, 0), (2401, 1)])
+def test_more_partitions_than_a_serverless_cluster_has(from_text: Loader, partitions: int, told: int) -> None:
+    retention = f"1d\n    existing: true\n    partitions: {partitions}"
+    yaml = KAFKA.format(cluster="tier: serverless", retention=retention, rate=100)
+    assert len(warned(plan(from_text(yaml)), "a serverless cluster has 2,400 at most")) == told
 
 
 def test_full_shards_and_the_spare_ones_that_a_buffer_adds(from_text: Loader) -> None:
