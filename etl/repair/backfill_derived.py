@@ -120,7 +120,7 @@ class DerivedTableBackfiller:
             accounts = BatchAccounts(read.values()["read"], offered, written)
             return accounts.event_fields() | {"replaced": replaced}
 
-        counts = write_beside_streams(spark, self.sink.table, write_attempt)
+        counts = write_beside_streams(spark, self.sink.table, NoRowsOfSameArrivalSinceSnapshot, write_attempt)
         if not counts:
             return {}
         self.report.emit(
