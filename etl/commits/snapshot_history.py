@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+ERASURE = "millrace.erasure"
+"""Property of the commit that ends the old history of a table for an erasure: the erasure's id."""
+
 
 def snapshot_and_earlier(metadata: Any, snapshot: Any) -> Iterator[Any]:
     """Yield a snapshot of a table and those before it, the newest first; nothing for None. It ends where they are expired."""

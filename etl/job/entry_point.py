@@ -25,7 +25,7 @@ from ..metrics.metric_destinations import NonBlockingConsole, start_metrics_moni
 from ..metrics.publish_to_spark_metrics import SparkGauges
 from ..record import hadoop_files
 from ..record.batch_accounts import EventReporter
-from ..record.errors import AccountsError, NoAnswerError, SinkError, StartError
+from ..record.errors import AccountsError, ConflictError, NoAnswerError, SinkError, StartError
 from ..record.job_run_context import JobRun
 from ..repair import backfill_landing, one_off_commands
 from ..sources.base import reader_of
@@ -145,7 +145,15 @@ def _run_requested_command(run: JobRun, arguments: ScriptArguments) -> int | Non
         return None
     try:
         status = work()
-    except (AccountsError, CapturedException, OSError, Py4JJavaError, SinkError, NoAnswerError) as error:
+    except (
+        AccountsError,
+        CapturedException,
+        ConflictError,
+        OSError,
+        Py4JJavaError,
+        SinkError,
+        NoAnswerError,
+    ) as error:
         run.report.report_failure(error, query=query)
         status = 1
     run.spark.stop()

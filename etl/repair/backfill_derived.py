@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from ..commits.commit_beside_streams import NoRowsOfSameArrivalSinceSnapshot, write_beside_streams
 from ..commits.duplicate_look_up_bounds import DuplicateLookUp
@@ -74,17 +74,12 @@ class DerivedTableBackfiller:
             Exit status 0.
         """
         begun = batch_accounts.utc_now()
-        # Records that land meanwhile belong to the stream.
-        landed = self.landing.current_rows(spark)
         totals = dict.fromkeys(("read", "duplicates", "filtered", "written", "replaced"), 0)
         assert request.since is not None, "a landing table is read by time"
         assert request.until is not None, "a landing table is read by time"
-        if landed is not None:
-            for since, until in backfill_time_steps(request, STEP, whole=True):
-                for name, count in self._backfill_range(
-                    landed, since, until, replace=request.replace
-                ).items():
-                    totals[name] += count
+        for since, until in backfill_time_steps(request, STEP, whole=True):
+            for name, count in self._backfill_range(spark, since, until, replace=request.replace).items():
+                totals[name] += count
         self.report.emit(
             "backfilled",
             query=self.query,
@@ -97,16 +92,20 @@ class DerivedTableBackfiller:
         return 0
 
     def _backfill_range(
-        self, landed: DataFrame, since: datetime, until: datetime, *, replace: bool
+        self, spark: SparkSession, since: datetime, until: datetime, *, replace: bool
     ) -> dict[str, int]:
         begun = batch_accounts.utc_now()
         within = arrived_between_condition(since, until)
-        rows = rows_of_route(good_records(landed.where(within)), self.route, str(self.landing))
-        if rows.isEmpty():
-            # Nothing landed then: the sink's rows of that time have another origin.
-            return {}
 
         def write_attempt(fence: NoRowsOfSameArrivalSinceSnapshot) -> dict[str, int]:
+            # A newer snapshot than the sink's: it holds the record of each row that is replaced.
+            landed = self.landing.current_rows(spark)
+            if landed is None:
+                return {}
+            rows = rows_of_route(good_records(landed.where(within)), self.route, str(self.landing))
+            if rows.isEmpty():
+                # Nothing landed then: the sink's rows of that time have another origin.
+                return {}
             # Counters are valid for one attempt.
             read = ObservedFigures(row_count_aggregate("read"))
             out = self.compose(read.observe(rows))
@@ -121,7 +120,9 @@ class DerivedTableBackfiller:
             accounts = BatchAccounts(read.values()["read"], offered, written)
             return accounts.event_fields() | {"replaced": replaced}
 
-        counts = write_beside_streams(rows.sparkSession, self.sink.table, write_attempt)
+        counts = write_beside_streams(spark, self.sink.table, NoRowsOfSameArrivalSinceSnapshot, write_attempt)
+        if not counts:
+            return {}
         self.report.emit(
             "step",
             query=self.query,

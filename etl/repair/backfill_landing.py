@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.commit_beside_streams import write_beside_streams
+from ..commits.commit_beside_streams import NoRowsOfSameArrivalSinceSnapshot, write_beside_streams
 from ..commits.duplicate_look_up_bounds import DuplicateLookUp
 from ..formats.base import Decoder
 from ..formats.decoding.decoder_per_topic import route_decoder
@@ -115,6 +115,7 @@ class LandingBackfiller:
         return write_beside_streams(
             records.sparkSession,
             self.sink.table,
+            NoRowsOfSameArrivalSinceSnapshot,
             lambda fence: self.sink.append(rows, bound, F.count("_error").alias("bad"), fence=fence),
         )
 

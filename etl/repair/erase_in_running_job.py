@@ -145,6 +145,8 @@ class ErasureTask:
                 if reason is not None:
                     waiting.append(f"{target.table}: {reason}")
                     break
+        if not waiting:
+            waiting = _begin_again_if_rows_came_back(spark, condition, targets, answer)
         answer["waiting"] = waiting
         answer["state"] = "running" if waiting else "done"
         if waiting and waiting != self._waiting:
@@ -188,6 +190,30 @@ def _new_answer(request: EraseRequest) -> dict[str, Any]:
         "wide": [],
         "problems": [],
     }
+
+
+def _begin_again_if_rows_came_back(
+    spark: SparkSession,
+    condition: ErasureCondition,
+    targets: tuple[ErasureTarget, ...],
+    answer: dict[str, Any],
+) -> list[str]:
+    """Put all tables back to the first step if one has erased rows again, and return the reasons.
+
+    A replay or a backfill that had read them may have committed before the mark, and a query may have derived others from them.
+    """
+    begun = datetime.fromisoformat(answer["begun_at"])
+    reasons = [
+        f"{target.table}: erased rows were written again, so they are erased again"
+        for target in targets
+        if "_arrived_at" in spark.table(str(target.table)).columns
+        and target.count_matches(spark, condition, arrived_before=begun).matching_count
+    ]
+    if reasons:
+        for state in answer["tables"].values():
+            state["step"] = "erase"
+            state.pop("mark", None)
+    return reasons
 
 
 class _TooManyMatchesError(Exception):
@@ -280,9 +306,13 @@ class _TableErasureStep:
     def _unerased_source(self, sources: tuple[tuple[Table, str], ...]) -> str | None:
         """Return the landing table that is not erased yet, or that may still bring erased records to this one; None for none."""
         for landing, checkpoint in sources:
-            # The answer also has the mark of this job's own table: after a long stop it may have expired in the table.
-            noted = self.answer["tables"].get(str(landing), {}).get("mark")
-            result = snapshot_id_of_newest_mark(self.spark, landing, self.answer["id"]) or noted
+            # The answer has the mark of this job's own table: in the table, it may be of a pass before, or have expired.
+            own = self.answer["tables"].get(str(landing))
+            result = (
+                snapshot_id_of_newest_mark(self.spark, landing, self.answer["id"])
+                if own is None
+                else own.get("mark")
+            )
             if result is None:
                 return f"{landing} is not erased yet"
             if not has_query_read_past(self.spark, landing, checkpoint, result):

@@ -8,12 +8,9 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import snapshots_last_read_by
-from ..commits.snapshot_history import commit_time, snapshot_and_earlier
+from ..commits.snapshot_history import ERASURE, commit_time, snapshot_and_earlier
 from ..maintenance.table_maintenance import call_iceberg_procedure, first_row, sql_timestamp
 from ..record.tables import Table
-
-MARK = "millrace.erasure"
-"""Property of the commit that ends the old history of a table for an erasure: the erasure's id."""
 
 
 def remove_rest_and_commit_erasure_mark(spark: SparkSession, table: Table, erasure: str) -> int:
@@ -39,7 +36,7 @@ def remove_rest_and_commit_erasure_mark(spark: SparkSession, table: Table, erasu
         call_iceberg_procedure(spark, table, "rewrite_data_files", options=f"map({pairs})")
     _rewrite_manifests_listing_deletes(spark, table)
     metadata = table.load_java_table(spark)
-    metadata.newAppend().set(MARK, erasure).commit()
+    metadata.newAppend().set(ERASURE, erasure).commit()
     mark = snapshot_id_of_newest_mark(spark, table, erasure)
     assert mark is not None, "it was committed"
     return mark
@@ -70,7 +67,7 @@ def snapshot_id_of_newest_mark(spark: SparkSession, table: Table, erasure: str) 
     """Return the snapshot id of an erasure's newest mark; None if there is none, or it has expired."""
     metadata = table.load_java_table(spark)
     for snapshot in snapshot_and_earlier(metadata, metadata.currentSnapshot()):
-        if snapshot.summary().get(MARK) == erasure:
+        if snapshot.summary().get(ERASURE) == erasure:
             return int(snapshot.snapshotId())
     return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import reduce
 from typing import Literal
 
@@ -12,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings
+from ..maintenance.table_maintenance import sql_timestamp
 from ..record.envelope import ERASED
 from ..record.tables import DELETE_ISOLATION, Table
 from .erase_condition import ErasureCondition, ErasureConditionError
@@ -97,8 +99,10 @@ class ErasureTarget:
     by_columns: bool = True
     words: bool = True
 
-    def count_matches(self, spark: SparkSession, condition: ErasureCondition) -> MatchingRowCounts:
-        """Count the rows to erase now.
+    def count_matches(
+        self, spark: SparkSession, condition: ErasureCondition, *, arrived_before: datetime | None = None
+    ) -> MatchingRowCounts:
+        """Count the rows to erase now, all or those whose records had arrived before a time.
 
         Returns
         -------
@@ -107,7 +111,7 @@ class ErasureTarget:
         """
         rows = letters = 0
         files: set[str] = set()
-        before = ""
+        before = "" if arrived_before is None else f" AND t._arrived_at < {sql_timestamp(arrived_before)}"
         for sql, letter in self._conditions_of_rows_and_letters(spark, condition):
             [row] = spark.sql(
                 f"SELECT count(1) AS n, collect_set(t._file) AS files FROM {self.table} t "  # noqa: S608 - the user's own condition

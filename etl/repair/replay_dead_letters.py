@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ..commits.commit_beside_streams import NoErasureSinceSnapshot, write_beside_streams
 from ..commits.duplicate_look_up_bounds import DuplicateLookUp
 from ..formats.base import Decoder
 from ..formats.decoding.decoder_output_and_checks import TOMBSTONE
@@ -195,12 +196,15 @@ class LetterReplay(ABC):
                 read_corrected_payloads(spark, request.corrected, self.BETWEEN) if request.corrected else None
             )
             selection = LetterSelection.from_request(request.ids, corrected, self.BETWEEN)
-        # The stream appends meanwhile: every action reads this snapshot.
-        rows = self.table.current_rows(spark)
-        if rows is None or (selection is not None and not selection.payloads):
-            balance, missing = self.NOTHING, [*(selection.payloads if selection else ())]
-        else:
-            balance, missing = self.replay_and_list_missing(rows, selection)
+
+        def replay_attempt(fence: NoErasureSinceSnapshot) -> tuple[ReplayAccounts, list[str]]:
+            # The stream appends meanwhile: every action reads this snapshot.
+            rows = self.table.current_rows(spark)
+            if rows is None or (selection is not None and not selection.payloads):
+                return self.NOTHING, [*(selection.payloads if selection else ())]
+            return self.replay_and_list_missing(rows, selection, fence)
+
+        balance, missing = write_beside_streams(spark, self.table, NoErasureSinceSnapshot, replay_attempt)
         unknown: list[str] = []
         if selection is not None:
             unknown = [*selection.unknown, *(i for root in missing for i in selection.written[root])]
@@ -216,7 +220,7 @@ class LetterReplay(ABC):
 
     @abstractmethod
     def replay_and_list_missing(
-        self, rows: DataFrame, selection: LetterSelection | None
+        self, rows: DataFrame, selection: LetterSelection | None, fence: NoErasureSinceSnapshot
     ) -> tuple[ReplayAccounts, list[str]]:
         """Replay letters of a table; return the accounts, and the requested identities without a letter."""
 
@@ -251,7 +255,7 @@ class DeadLetterReplayer(LetterReplay):
     onward: Callable[[DataFrame], ReplayedToSinks] | None = None
 
     def replay_and_list_missing(
-        self, rows: DataFrame, selection: LetterSelection | None
+        self, rows: DataFrame, selection: LetterSelection | None, fence: NoErasureSinceSnapshot
     ) -> tuple[ReplayAccounts, list[str]]:
         """See :meth:`LetterReplay.replay_and_list_missing`."""
         rows = rows.where(self._own_streams_condition())
@@ -273,14 +277,16 @@ class DeadLetterReplayer(LetterReplay):
         first, last = (F.expr(f"timestamp_micros({span[end]})") for end in ("first", "last"))
         within = self._own_streams_condition() & F.col("_arrived_at").between(first, last)
         return self._append_new_rows(
-            self._decode_next_attempts(letters, rows.where(within), selected), within
+            self._decode_next_attempts(letters, rows.where(within), selected), within, fence
         ), missing
 
     def _own_streams_condition(self) -> Column:
         """Return the condition for rows of the query's streams: other queries may land into the same table."""
         return F.col("_source").isin([self.source] if isinstance(self.source, str) else [*self.source])
 
-    def _append_new_rows(self, tries: DataFrame, within: Column) -> ReplayAccounts:
+    def _append_new_rows(
+        self, tries: DataFrame, within: Column, fence: NoErasureSinceSnapshot
+    ) -> ReplayAccounts:
         """Send the good rows onward, count all, and append those that are new."""
         done, lost = F.col("_done"), F.col("_withheld")
         good = F.col("_error").isNull() & ~lost
@@ -301,7 +307,7 @@ class DeadLetterReplayer(LetterReplay):
             balance = ReplayAccounts(**figures.asDict(), duplicates=duplicates)
             if balance.landed:
                 rows = tries.where(lands).drop(*_OF_FAMILY)
-                written = IcebergSink(self.table).append(rows, DuplicateLookUp(within)).written
+                written = IcebergSink(self.table).append(rows, DuplicateLookUp(within), fence=fence).written
                 if written != balance.landed:
                     raise AccountsError(
                         f"the record counts of the replay do not match table {self.table}: it counted "

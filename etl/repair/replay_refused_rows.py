@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
+from ..commits.commit_beside_streams import NoErasureSinceSnapshot
 from ..commits.duplicate_look_up_bounds import whole_table_look_up
 from ..formats.decoding.decoder_output_and_checks import all_leaves_condition, contains_type
 from ..formats.decoding.decoder_per_topic import rows_of_route
@@ -79,7 +80,7 @@ class RefusedRowReplayer(LetterReplay):
     sink: Sink
 
     def replay_and_list_missing(
-        self, held: DataFrame, selection: LetterSelection | None
+        self, held: DataFrame, selection: LetterSelection | None, fence: NoErasureSinceSnapshot
     ) -> tuple[ReplayAccounts, list[str]]:
         """See :meth:`etl.repair.replay_dead_letters.LetterReplay.replay_and_list_missing`."""
         # Results of many records have no source, and null equals nothing.
@@ -100,13 +101,15 @@ class RefusedRowReplayer(LetterReplay):
         try:
             count, open_ = last.count(), still.count()
             figures = (
-                self._send_and_count(still) if open_ else {"good": 0, "filtered": 0, "bad": 0, "landed": 0}
+                self._send_and_count(still, fence)
+                if open_
+                else {"good": 0, "filtered": 0, "bad": 0, "landed": 0}
             )
             return ReplayAccounts(count, already=count - open_, **figures), missing
         finally:
             still.unpersist()
 
-    def _send_and_count(self, still: DataFrame) -> Mapping[str, int]:
+    def _send_and_count(self, still: DataFrame, fence: NoErasureSinceSnapshot) -> Mapping[str, int]:
         spark = still.sparkSession
         as_it_was = self.landing is None or still.where("_corrected IS NOT NULL").limit(1).count() > 0
         rows, failed = (
@@ -130,7 +133,7 @@ class RefusedRowReplayer(LetterReplay):
             bad = sendable.unionByName(failed).persist()
             try:
                 count, again = still.count(), bad.count()
-                self._append_rows_of_settled_letters(still, bad)
+                self._append_rows_of_settled_letters(still, bad, fence)
                 figures = {"good": offered - sendable.count(), "bad": again, "filtered": count - again}
                 changed = still.join(bad, [*FAMILY], "left_semi").where(_corrected_bytes_condition()).count()
             finally:
@@ -140,7 +143,9 @@ class RefusedRowReplayer(LetterReplay):
         finally:
             rows.unpersist()
 
-    def _append_rows_of_settled_letters(self, still: DataFrame, bad: DataFrame) -> None:
+    def _append_rows_of_settled_letters(
+        self, still: DataFrame, bad: DataFrame, fence: NoErasureSinceSnapshot
+    ) -> None:
         """Append a row for each settled letter, and for each corrected one that is refused again."""
         result = still.join(bad, [*FAMILY], "left").where(
             F.col(_ERROR).isNull() | _corrected_bytes_condition()
@@ -155,7 +160,7 @@ class RefusedRowReplayer(LetterReplay):
             "_error": F.col(_ERROR),
         }
         rows = result.select(*(known.get(name, F.col(name)).alias(name) for name in LETTER.fieldNames()))
-        IcebergSink(self.table).append(rows, whole_table_look_up())
+        IcebergSink(self.table).append(rows, whole_table_look_up(), fence=fence)
 
     def _rows_and_unreadable_letters(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Return rows from letters or corrected payloads, and the letters from which no row can be read."""

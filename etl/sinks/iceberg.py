@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..commits.commit_batch_once import NoRowsSinceSnapshot, TableCommits
-from ..commits.commit_beside_streams import NoRowsOfSameArrivalSinceSnapshot
+from ..commits.commit_beside_streams import NoErasureSinceSnapshot
 from ..commits.duplicate_look_up_bounds import (
     OUTSIDE,
     DuplicateLookUp,
@@ -139,9 +139,9 @@ class IcebergSink:
         return WriteCounts(done.offered, done.written, None)
 
     def _append_files(
-        self, rows: DataFrame, fence: NoRowsSinceSnapshot | NoRowsOfSameArrivalSinceSnapshot | None
+        self, rows: DataFrame, fence: NoRowsSinceSnapshot | NoErasureSinceSnapshot | None
     ) -> None:
-        if isinstance(fence, NoRowsOfSameArrivalSinceSnapshot):
+        if isinstance(fence, NoErasureSinceSnapshot):
             fence.commit(rows)
             return
         # Overrides the table's property, which another owner may have set (docs/design/tables.md#sorted-writes).
@@ -173,7 +173,7 @@ class IcebergSink:
         of_offered: Sequence[Column] = (),
         held: Column | None = None,
         observed_elsewhere: Sequence[ObservedFigures] = (),
-        fence: NoRowsSinceSnapshot | NoRowsOfSameArrivalSinceSnapshot | None = None,
+        fence: NoRowsSinceSnapshot | NoErasureSinceSnapshot | None = None,
         distinct: bool = False,
         tasks: int | None = None,
     ) -> AppendResult:
@@ -201,7 +201,7 @@ class IcebergSink:
         observed_elsewhere
             Further observations of the batch, whose figures are added to the result.
         fence
-            Condition of the commit, and a batch's properties of it; None for a replay's rows, which no stream writes.
+            Condition of the commit, and a batch's properties of it; None for rows that no stream writes.
         distinct
             True to count an identity once that the table holds more than once, which costs a shuffle.
         tasks

@@ -150,6 +150,46 @@ def test_rows_that_the_stream_writes_meanwhile_are_written_once(
 
 
 @pytest.mark.slow
+def test_rows_that_land_and_are_derived_during_a_step_are_not_replaced_by_nothing(
+    behind: Pipeline, tmp_path: Path
+) -> None:
+    gate = TaskGate(tmp_path)
+
+    def land_and_derive() -> None:
+        behind.land(frame(behind.spark, kafka_rows(0, 12, [good(n) for n in range(12, 18)])).coalesce(1), 1)
+        behind.derive()
+
+    event = gate.while_it_waits(
+        lambda: backfill(behind, *ALL, replaces=True, transform=doubled_behind(gate)), land_and_derive
+    )
+    assert (event["read"], event["replaced"]) == (18, 18)
+    assert flights(behind) == list(range(18))
+
+
+@pytest.mark.slow
+def test_rows_that_land_and_are_derived_before_their_step_are_not_replaced_by_nothing(
+    behind: Pipeline,
+) -> None:
+    def land_an_hour_later(first: int, batch: int) -> None:
+        rows = kafka_rows(0, first, [good(n) for n in range(first, first + 6)])
+        later = [(*row[:6], row[6] + timedelta(hours=1), row[7]) for row in rows]
+        behind.land(frame(behind.spark, later).coalesce(1), batch)
+        behind.derive()
+
+    land_an_hour_later(12, 1)
+    batches = iter([2])
+
+    def beside(rows: DataFrame) -> DataFrame:
+        for batch in batches:
+            land_an_hour_later(18, batch)
+        return doubled(rows)
+
+    backfill(behind, *ALL, replaces=True, transform=beside)
+    behind.derive()
+    assert flights(behind) == list(range(24))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("replaces", [False, True])
 def test_rows_that_a_backfill_writes_during_a_batch_are_written_once(
     spark: SparkSession, table: Names, tmp_path: Path, replaces: bool
