@@ -277,13 +277,13 @@ class JsonDecoder(Decoder):
         texts = _parse_json_column(marked, shape) if isinstance(shape, StructType) else strict
         # For the reason of a refused record: parsed here, as one more lambda would double the time of planning.
         any_type = StructType([StructField(f.name, StringType()) for f in self.schema])
+        structs = _texts_in_structs(self.schema)
+        inner = _parse_json_column(_text_with_end_member(_payload_text()), structs)
         return F.struct(
             strict.alias("strict"),
             texts.alias("texts"),
             _parse_json_column(_text_with_end_member(_payload_text()), any_type).alias("loose"),
-            _parse_json_column(_text_with_end_member(_payload_text()), _texts_in_structs(self.schema)).alias(
-                "inner"
-            ),
+            *([inner.alias("inner")] if structs.fields else []),
             *([] if harmless is None else [harmless.alias("harmless")]),
         )
 

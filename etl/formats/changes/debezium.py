@@ -7,7 +7,7 @@ that arrived later decides. Rows of an incremental snapshot are among the change
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -26,7 +26,7 @@ from .. import schema_files
 from ..base import Decoder
 from ..decoding import times
 from ..decoding.decoder_output_and_checks import valid_utf8_condition, verdict_naming_fields
-from . import avro_events_as_json
+from . import avro_events_as_json, connect_schemas
 from .decoder import CONTROL, DELETE, TRUNCATE, ChangeDecoder, ChangeEnvelope
 from .wire_types import WireTypes, no_placeholder_condition
 
@@ -167,6 +167,9 @@ class _ConnectorEvents(ChangeEnvelope):
             known = value if given is None else F.when(given | old.isNull(), value).otherwise(old)
             values.append(known.alias(f.name))
         return F.when(after.isNotNull(), F.struct(*values))
+
+    def fields_written_otherwise(self, row: StructType, raw: Column) -> Iterator[Column]:
+        return connect_schemas.fields_of_other_schema(row, raw, unscaled=self.values.unscaled)
 
     def reason_against_event(self, row: StructType, after: Column) -> Column | None:
         given = ((f.name, no_placeholder_condition(f.dataType, after[f.name])) for f in row)

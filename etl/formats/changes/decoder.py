@@ -16,7 +16,7 @@ null          an insert, an update, or a row of a snapshot
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import ClassVar
@@ -47,6 +47,8 @@ ROWS = ("insert", "update", "snapshot")
 """Operations that leave a row."""
 
 NO_TABLE = "an unknown table (set delete.tombstone.handling.mode to rewrite, and a delete names its table)"
+
+_OTHER_SCHEMA = "another scale or unit of time in the event's schema than in the query's: "
 
 BY_TIME = "time"
 """Lane of changes whose order is that of their times."""
@@ -123,6 +125,10 @@ class ChangeEnvelope(ABC):
     @abstractmethod
     def columns_of_change_place(self, source: Column, operation: Column) -> Mapping[str, Column]:
         """Return ``table``, ``lane``, ``position`` and ``at`` of :func:`change_column_type`."""
+
+    def fields_written_otherwise(self, row: StructType, raw: Column) -> Iterator[Column]:
+        """Yield the fields that the schema in an event says to be written otherwise than the columns have it, and nulls."""
+        yield from ()
 
     def reason_against_event(self, row: StructType, after: Column) -> Column | None:
         """Return why an event whose values are good is a dead letter all the same; null or None for no reason."""
@@ -223,7 +229,10 @@ class ChangeDecoder(Decoder):
         completed = self.envelope.row_completed_from_before(self.row, read["after"], read["before"])
         place = self.envelope.columns_of_change_place(read["source"], read["operation"])
         whole = F.struct(
-            *(read[name].alias(name) for name in ("operation", "transaction", "before", "wrong")),
+            *(
+                read[name].alias(name)
+                for name in ("operation", "transaction", "before", "wrong", "otherwise")
+            ),
             *(value.alias(name) for name, value in place.items()),
             completed.alias("after"),
         )
@@ -252,6 +261,9 @@ class ChangeDecoder(Decoder):
                     self.envelope.source_struct(F.col(_HEAD)).alias("source"),
                     *rows,
                     wrong.alias("wrong"),
+                    F.concat_ws(", ", *self.envelope.fields_written_otherwise(row, raw.cast("string"))).alias(
+                        "otherwise"
+                    ),
                 ).alias(_READ),
             ],
             [*others, raw, F.col(_LETTER), whole.alias(_READ)],
@@ -272,6 +284,10 @@ class ChangeDecoder(Decoder):
         found = found.when(operation.isNull(), dead_letter_verdict("decode", "not a change event"))
         found = found.when(
             read["wrong"] != "", dead_letter_verdict("schema", F.concat(F.lit("wrong type: "), read["wrong"]))
+        )
+        found = found.when(
+            read["otherwise"] != "",
+            dead_letter_verdict("schema", F.concat(F.lit(_OTHER_SCHEMA), read["otherwise"])),
         )
         kept = operation.isin(*ROWS)
         found = found.when(

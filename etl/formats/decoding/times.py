@@ -74,9 +74,9 @@ def is_time_or_date_type(kind: DataType) -> bool:
     return isinstance(kind, TimestampType | TimestampNTZType | DateType)
 
 
-def declares_unit(kind: DataType) -> bool:
-    """Check that a type of :func:`schema_with_units_in_types` is a time whose numbers have a declared unit."""
-    return isinstance(kind, _TimestampWithUnit)
+def declares_unit(kind: DataType, unit: str | None = None) -> bool:
+    """Check that a type of :func:`schema_with_units_in_types` is a time whose numbers have a declared unit, or this one."""
+    return isinstance(kind, _TimestampWithUnit) and (unit is None or kind.digits == UNITS[unit])
 
 
 def schema_with_units_in_types(schema: StructType) -> StructType:

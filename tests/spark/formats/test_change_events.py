@@ -227,6 +227,67 @@ def test_a_row_that_is_no_more_may_hold_what_no_type_holds(spark: SparkSession, 
     assert "day" in now["_error"]
 
 
+MICRO, MILLI = "io.debezium.time.MicroTimestamp", "io.debezium.time.Timestamp"
+OTHERWISE: dict[str, tuple[str, int, str, int]] = {
+    "": (MICRO, 2, MICRO, 1),
+    "price": (MICRO, 4, MICRO, 1),
+    "at": (MILLI, 2, MICRO, 1),
+    "made": (MICRO, 2, MILLI, 1),
+    "prices": (MICRO, 2, MICRO, 3),
+    "at, made, price, prices": (MILLI, 12, MILLI, 0),
+}
+"""Names and scales in an event's schema, by the columns that have others."""
+
+
+@pytest.mark.parametrize("flattened", [False, True])
+def test_another_scale_or_unit_in_the_events_schema_is_a_dead_letter(
+    spark: SparkSession, flattened: bool
+) -> None:
+    """After ``ALTER TABLE``, or with a mistake in the DDL, another value would land."""
+    micros = "TIMESTAMP COMMENT 'epoch microseconds'"
+    row = schema_files.parse_ddl_schema(spark, f"{DDL}, made {micros}, scale STRING", "test.ddl")
+    decoder = ChangeDecoder(row, debezium.debezium_envelope(flattened=flattened))
+
+    def schema(at: str, price: int, made: str, prices: int) -> Event:
+        def decimal(scale: int) -> Event:
+            parameters = {"connect.decimal.precision": "12", "scale": str(scale)}
+            return {
+                "type": "bytes",
+                "name": "org.apache.kafka.connect.data.Decimal",
+                "parameters": parameters,
+            }
+
+        columns = [
+            {
+                "type": "int64",
+                "name": at,
+                "doc": 'a ] and { "quote"',
+                "parameters": {"length": "3"},
+                "field": "at",
+            },
+            {**decimal(7), "field": "other"},
+            {**decimal(price), "default": "AAE=", "field": "price"},
+            {"type": "array", "items": decimal(prices), "optional": True, "field": "prices"},
+            {"type": "string", "field": "scale"},
+            {"type": "string", "field": "payload"},
+            {"type": "int64", "name": made, "version": 1, "field": "made"},
+        ]
+        rows = [{"type": "struct", "fields": columns, "field": part} for part in ("before", "after")]
+        return {"type": "struct", "fields": columns if flattened else rows, "name": "Envelope"}
+
+    values = {**ROW, "made": 1, "scale": '"scale":"4"},"field":"price"'}
+    event = values | {"__op": "c"} if flattened else postgres("c", 5, after=values)
+    payloads: list[bytes | None] = [
+        json.dumps({"schema": schema(*given), "payload": event}, separators=form).encode()
+        for given in OTHERWISE.values()
+        for form in ((",", ":"), (" , ", " : "))
+    ]
+    found = [row["_error"] and row["_error"].partition(": ")[2] for row in decoded(spark, decoder, payloads)]
+    assert [each and sorted(each.split(", ")) for each in found] == [
+        name.split(", ") if name else None for name in OTHERWISE for _ in range(2)
+    ]
+
+
 def test_a_number_of_any_length_is_exact_or_refused(spark: SparkSession) -> None:
     row = schema_files.parse_ddl_schema(spark, "price DECIMAL(38,0)", "test.ddl")
     decoder = ChangeDecoder(row, debezium.debezium_envelope())
