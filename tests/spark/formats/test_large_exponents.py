@@ -349,9 +349,7 @@ def test_a_decimal_of_more_bytes_than_its_digits_is_no_other_number(spark: Spark
     long = "a decimal of more digits than the schema has"
     wanted = {
         priced(b"\x01\x02", over): long,
-        priced(
-            b"\x01\x02", beyond
-        ): "not one datum of the schema: incomplete, or written with another schema",
+        priced(b"\x01\x02", beyond): long,
         priced(b"\x01\x02"): None,
         priced(bytes(18) + b"\x01\x02"): None,
         priced(b"\xfe\xfe"): None,
