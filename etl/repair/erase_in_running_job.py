@@ -206,8 +206,7 @@ def _begin_again_if_rows_came_back(
     reasons = [
         f"{target.table}: erased rows were written again, so they are erased again"
         for target in targets
-        if "_arrived_at" in spark.table(str(target.table)).columns
-        and target.count_matches(spark, condition, arrived_before=begun).matching_count
+        if target.count_matches(spark, condition, arrived_before=begun).matching_count
     ]
     if reasons:
         for state in answer["tables"].values():

@@ -102,7 +102,7 @@ class ErasureTarget:
     def count_matches(
         self, spark: SparkSession, condition: ErasureCondition, *, arrived_before: datetime | None = None
     ) -> MatchingRowCounts:
-        """Count the rows to erase now, all or those whose records had arrived before a time.
+        """Count the rows to erase now, all or those whose records had arrived before a time, in a table that has arrivals.
 
         Returns
         -------
@@ -111,6 +111,8 @@ class ErasureTarget:
         """
         rows = letters = 0
         files: set[str] = set()
+        if arrived_before is not None and "_arrived_at" not in spark.table(str(self.table)).columns:
+            return MatchingRowCounts(0, 0, 0, 0)
         before = "" if arrived_before is None else f" AND t._arrived_at < {sql_timestamp(arrived_before)}"
         for sql, letter in self._conditions_of_rows_and_letters(spark, condition):
             [row] = spark.sql(

@@ -34,7 +34,7 @@ class Rows:
         metadata = SimpleNamespace(currentSnapshot=lambda: snapshot, location=lambda: "s3://lake/db/orders")
         self.table = SimpleNamespace(load_java_table=lambda _: metadata)
 
-    def count_matches(self, _spark: Any, _condition: Any) -> Any:
+    def count_matches(self, _spark: Any, _condition: Any, **_: Any) -> Any:
         left = self.matching - self.erased
         return SimpleNamespace(rows=left, letters=0, total=100, files=1, matching_count=left)
 
