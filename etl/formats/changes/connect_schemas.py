@@ -23,8 +23,11 @@ _UNITS = {
 }
 _WRAPPED = r'\A\s*+\{\s*+"schema"\s*+:\s*+\{'
 _COLON = r"\s*+:\s*+"
-_TO_FIELD = rf'(?:"parameters"{_COLON}\{{[^{{}}]*+\}}|[^{{\]"]++|"(?:[^"\\]|\\.)*+")*?"field"{_COLON}'
-"""From within the schema of a field, or of the items of its arrays, to its name: no other object begins, and no list ends."""
+_TO_FIELD = rf'(?:"parameters"{_COLON}\{{[^{{}}]*+\}}|[^{{\]"]++|"(?:[^"\\]|\\.)*+"){{0,99}}?"field"{_COLON}'
+"""From within the schema of a field, or of the items of its arrays, to its name: no other object begins, and no list ends.
+
+Bounded, as Java's matcher goes a call deeper with each repetition: a hostile event of many texts would overflow the stack, which
+ends the executor. Connect writes some 30 parts."""
 
 
 def fields_of_other_schema(row: StructType, event: Column, *, unscaled: bool) -> Iterator[Column]:
