@@ -118,7 +118,7 @@ class Bench:
         StartError
             The transform drops a column that its query needs, uses a reserved one, or lacks a column of the key.
         """
-        from millrace.etl.queries.derive import EnrichThenTransform
+        from millrace.etl.queries.transform import EnrichThenTransform
 
         name = getattr(function, "__name__", "transform")
         run = EnrichThenTransform((), function, name, latest_by=tuple(key), latest_order=order)

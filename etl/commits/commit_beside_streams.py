@@ -26,7 +26,7 @@ from ..record.envelope import datetime_of_micros
 from ..record.errors import JVM_ERRORS, ConflictError, java_causes
 from ..record.tables import Table
 from .commit_batch_once import MOST_ATTEMPTS
-from .snapshot_history import ERASURE, snapshot_and_earlier
+from .snapshot_history import ARRIVALS, ERASURE, snapshot_and_earlier
 
 Result = TypeVar("Result")
 Condition = TypeVar("Condition", bound="NoErasureSinceSnapshot")
@@ -95,6 +95,8 @@ class NoErasureSinceSnapshot:
         """Write rows into files of the table, and return them uncommitted, as Iceberg's Java objects."""
         name = uuid.uuid4().hex
         jvm: Any = rows.sparkSession._jvm
+        # Iceberg looks its catalog up in the thread's session, which a new thread does not have.
+        jvm.org.apache.spark.sql.SparkSession.setActiveSession(rows.sparkSession._jsparkSession)
         spark_classes = jvm.org.apache.iceberg.spark
         # Of an instance: Py4J cannot tell the class's `get` from that with an argument.
         tables = spark_classes.SparkTableCache().get()
@@ -110,13 +112,17 @@ class NoErasureSinceSnapshot:
             rewrites.clearRewrite(self._java_table, name)
             tables.remove(name)
 
-    def _commit_files(self, added: Sequence[Any], removed: Sequence[Any], conflicting: Any) -> None:
+    def _commit_files(
+        self, added: Sequence[Any], removed: Sequence[Any], conflicting: Any, arrivals: str | None = None
+    ) -> None:
         if not added and not removed:
             return
         commit = self._java_table.newOverwrite().conflictDetectionFilter(conflicting)
         commit = commit.validateNoConflictingData().validateNoConflictingDeletes()
         if self.base is not None:
             commit = commit.validateFromSnapshot(self.base)
+        if arrivals is not None:
+            commit.set(ARRIVALS, arrivals)
         for file in added:
             commit.addFile(file)
         for file in removed:
@@ -158,7 +164,7 @@ class NoRowsOfSameArrivalSinceSnapshot(NoErasureSinceSnapshot):
     """Condition of a commit: it fails also if rows that arrived in the range of its own were added since a snapshot."""
 
     def commit(self, rows: DataFrame) -> None:
-        """Write rows and commit them; the range is that of their arrival.
+        """Write rows and commit them; the range is that of their arrival, which the commit names (:data:`ARRIVALS`).
 
         Raises
         ------
@@ -176,13 +182,15 @@ class NoRowsOfSameArrivalSinceSnapshot(NoErasureSinceSnapshot):
             return  # no range either
         figures = span.values()
         make = _iceberg_expressions(spark)
+        arrivals = ""
         if figures["timeless"]:
             same = make.alwaysTrue()
         else:
+            arrivals = f"{figures['first']} {figures['last']}"
             first, last = (datetime_of_micros(figures[end]).isoformat() for end in ("first", "last"))
             from_first = make.greaterThanOrEqual("_arrived_at", first)
             same = getattr(make, "and")(from_first, make.lessThanOrEqual("_arrived_at", last))
-        self._commit_files(files, (), same)
+        self._commit_files(files, (), same, arrivals)
 
     def replace_range(self, rows: DataFrame, since: datetime, until: datetime) -> int:
         """Write rows and commit them in place of the table's rows that arrived from a time to another one (excluded).

@@ -9,6 +9,9 @@ from typing import Any
 ERASURE = "millrace.erasure"
 """Property of the commit that ends the old history of a table for an erasure: the erasure's id."""
 
+ARRIVALS = "millrace.arrivals"
+"""Property of a backfill's commit: the first and last arrival of its rows, in microseconds since 1970; empty if one has none."""
+
 
 def snapshot_and_earlier(metadata: Any, snapshot: Any) -> Iterator[Any]:
     """Yield a snapshot of a table and those before it, the newest first; nothing for None. It ends where they are expired."""
@@ -26,3 +29,21 @@ def commit_time(snapshot: Any) -> datetime:
 def count_added_files(snapshot: Any) -> int:
     """Count the files that a snapshot added."""
     return int(snapshot.summary().getOrDefault("added-data-files", "0"))
+
+
+def snapshots_of_batch(table: Any, start: Any, end: Any) -> Iterator[Any]:
+    """Yield the snapshots of which a batch reads files, the newest first.
+
+    Parameters
+    ----------
+    table
+        The table, as Iceberg's Java object.
+    start, end
+        Iceberg's streaming offsets; a start of None is the table's first snapshot.
+    """
+    for snapshot in snapshot_and_earlier(table, table.snapshot(int(end["snapshot_id"]))):
+        if start and int(snapshot.snapshotId()) == int(start["snapshot_id"]):
+            if start["position"] < count_added_files(snapshot):
+                yield snapshot
+            return
+        yield snapshot

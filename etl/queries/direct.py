@@ -44,8 +44,8 @@ from ..sinks.iceberg import IcebergSink
 from ..sources.base import ReplayedLeg
 from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, read_in_few_tasks
 from ..sources.source_union import batch_offsets_of_legs
-from .derive import DEAD_LETTER, EnrichThenTransform
 from .offsets_already_in_table import OffsetOverlap, overlap_with_derived_table, overlap_with_landing_table
+from .transform import DEAD_LETTER, EnrichThenTransform
 from .try_quick_decoding_first import QuickDecodingFirstWriter, has_few_records
 
 QUERY, RANGE = "millrace.query", "millrace.offsets"

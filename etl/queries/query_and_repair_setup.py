@@ -18,11 +18,11 @@ from ..record.errors import StartError
 from ..record.job_run_context import JobRun
 from ..record.tables import Table
 from ..sinks.base import Sink, open_sink
-from . import derive, required_spark_settings
-from .derive import EnrichThenTransform
+from . import derive, required_spark_settings, transform
 from .direct import DirectRoute
 from .enrich import ReferenceTable
 from .stateful import StatefulTransform
+from .transform import EnrichThenTransform
 
 LANDING_SECONDS = 600.0
 """Longest wait of a job's start for a table that another job lands: one deployment starts both."""
@@ -92,7 +92,7 @@ def existing_landing_table(run: JobRun, query: str, name: str) -> Table:
     if not landing.exists(run.spark):
         raise StartError(f"query {query}: table {landing} does not exist; start the job that writes it first")
     there = run.spark.table(str(landing)).columns
-    lacking = [c for c in envelope.CARRIED + derive.DEAD_LETTER if c not in there]
+    lacking = [c for c in envelope.CARRIED + transform.DEAD_LETTER if c not in there]
     if lacking:
         raise StartError(f"query {query}: {landing} is not a landing table: it lacks {', '.join(lacking)}")
     return landing
@@ -130,10 +130,10 @@ def make_enrich_then_transform(
     order, history = None, False
     if isinstance(written, DeriveSettings):
         latest_by, order, history = written.latest_by, written.latest_order, written.history
-    transform = derive.load_transform(written.transform)
+    by = transform.load_transform(written.transform)
     return EnrichThenTransform(
         references,
-        transform,
+        by,
         written.transform or "(none)",
         latest_by=latest_by,
         latest_order=order,
@@ -208,7 +208,7 @@ def open_derived_stream(
         # Results have no arrival time: the ages are those of the input records.
         rows = arrival_times.observe_arrivals(rows)
     build = StatefulTransform(query.state, compose.transform, compose.name)
-    with derive.name_transform_in_errors(compose.name, rows):
+    with transform.name_transform_in_errors(compose.name, rows):
         return build(rows, joined)
 
 

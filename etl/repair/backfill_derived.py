@@ -17,7 +17,7 @@ from ..commits.commit_beside_streams import NoRowsOfSameArrivalSinceSnapshot, wr
 from ..commits.duplicate_look_up_bounds import DuplicateLookUp
 from ..formats.decoding.decoder_per_topic import rows_of_route
 from ..launch.entry_script_arguments import BackfillRequest
-from ..queries.derive import EnrichThenTransform, good_records
+from ..queries.transform import EnrichThenTransform, good_records
 from ..record import batch_accounts
 from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count_aggregate
 from ..record.tables import Table

@@ -22,7 +22,7 @@ from ..commits.duplicate_look_up_bounds import whole_table_look_up
 from ..formats.decoding.decoder_output_and_checks import all_leaves_condition, contains_type
 from ..formats.decoding.decoder_per_topic import rows_of_route
 from ..formats.json import JsonDecoder
-from ..queries.derive import EnrichThenTransform, good_records
+from ..queries.transform import EnrichThenTransform, good_records
 from ..record.batch_accounts import ReplayAccounts
 from ..record.envelope import CARRIED
 from ..record.tables import Table

@@ -31,7 +31,7 @@ from pyspark.sql import functions as F
 
 from millrace.etl.job import build_queries
 from millrace.etl.launch import settings
-from millrace.etl.queries.derive import EnrichThenTransform, good_records
+from millrace.etl.queries.transform import EnrichThenTransform, good_records
 from millrace.etl.record import envelope, tables
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.job_run_context import JobRun

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 from millrace.etl.formats.schema_files import parse_ddl_schema, read_text_schema_file
 from millrace.etl.job import build_queries
 from millrace.etl.launch import settings
-from millrace.etl.queries.derive import good_records
+from millrace.etl.queries.transform import good_records
 from millrace.etl.record import envelope, tables
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.job_run_context import JobRun

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from millrace.etl.queries.derive import DEAD_LETTER
+from millrace.etl.queries.transform import DEAD_LETTER
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.base import DELETED, ORDER, raise_on_refused_rows

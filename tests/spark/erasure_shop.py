@@ -24,7 +24,8 @@ from millrace.etl.launch.settings import (
 )
 from millrace.etl.launch.sinks import IcebergSinkSettings
 from millrace.etl.queries import derive
-from millrace.etl.queries.derive import DeriveBatchWriter, EnrichThenTransform
+from millrace.etl.queries.derive import DeriveBatchWriter
+from millrace.etl.queries.transform import EnrichThenTransform
 from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table

@@ -39,7 +39,7 @@ def check_transforms_and_list_unchecked(environment: Environment, sized: Plan) -
         return []
     if find_spec("pyspark") is None:
         return [f"{_UNCHECKED}: PySpark is not installed"]
-    from millrace.etl.queries.derive import INPUT_COLUMNS
+    from millrace.etl.queries.transform import INPUT_COLUMNS
     from millrace.sandbox.programs.child_processes import SandboxError
     from millrace.sandbox.rehearse_job_table_changes import rehearse_starts
 

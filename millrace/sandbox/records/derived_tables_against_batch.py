@@ -18,13 +18,13 @@ from millrace.etl.formats.decoding.decoder_per_topic import rows_of_route
 from millrace.etl.launch import entry_script_arguments as launch
 from millrace.etl.launch.settings import DeriveSettings, StateSettings
 from millrace.etl.queries import change_order, required_spark_settings
-from millrace.etl.queries.derive import good_records
 from millrace.etl.queries.query_and_repair_setup import (
     batch_transform_and_schema,
     existing_landing_table,
     make_enrich_then_transform,
 )
 from millrace.etl.queries.stateful import StatefulTransform
+from millrace.etl.queries.transform import good_records
 from millrace.etl.record import hadoop_files
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import describe_error

@@ -19,7 +19,7 @@ from millrace.etl.formats import schema_files
 from millrace.etl.formats.changes import debezium, dms
 from millrace.etl.formats.changes.decoder import ChangeDecoder
 from millrace.etl.queries import change_order, land
-from millrace.etl.queries.derive import EnrichThenTransform, good_records
+from millrace.etl.queries.transform import EnrichThenTransform, good_records
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
 from tests.spark.change_events import Event, postgres

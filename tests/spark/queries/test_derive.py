@@ -22,12 +22,8 @@ from millrace.etl.launch.entry_script_arguments import ReplayRequest
 from millrace.etl.launch.settings import DeriveSettings
 from millrace.etl.launch.sinks import IcebergSinkSettings
 from millrace.etl.queries import derive
-from millrace.etl.queries.derive import (
-    DeriveBatchWriter,
-    EnrichThenTransform,
-    earliest_landing_time,
-    load_transform,
-)
+from millrace.etl.queries.derive import DeriveBatchWriter, earliest_landing_time
+from millrace.etl.queries.transform import EnrichThenTransform, load_transform
 from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import StartError

@@ -19,8 +19,8 @@ from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.entry_script_arguments import ReplayRequest
 from millrace.etl.maintenance.table_maintenance import call_iceberg_procedure
 from millrace.etl.queries import land
-from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, write_replayed_to_sinks
+from millrace.etl.queries.transform import EnrichThenTransform
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import row_count_aggregate
 from millrace.etl.record.envelope import CARRIED

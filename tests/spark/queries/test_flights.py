@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema, read_text_schema_file
-from millrace.etl.queries.derive import load_transform
+from millrace.etl.queries.transform import load_transform
 
 PATH = "pipelines/flights/schemas/flight.ddl"
 FLIGHT = {

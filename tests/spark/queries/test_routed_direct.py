@@ -20,13 +20,13 @@ from millrace.etl.launch.entry_script_arguments import ReplayRequest
 from millrace.etl.launch.sinks import ParquetSinkSettings
 from millrace.etl.launch.sources import KafkaReadingOptions, KafkaSource
 from millrace.etl.queries import land
-from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.queries.direct import (
     DirectBatchWriter,
     DirectRoute,
     refused_rows_as_landing_rows,
     write_replayed_to_sinks,
 )
+from millrace.etl.queries.transform import EnrichThenTransform
 from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table

@@ -28,7 +28,7 @@ from millrace.etl.launch.sources import (
     KinesisSource,
     group_sources_into_legs,
 )
-from millrace.etl.queries import derive, land
+from millrace.etl.queries import land, transform
 from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import LossError, StartError
 from millrace.etl.record.tables import Table
@@ -238,7 +238,7 @@ def first_batch() -> list[tuple[Any, ...]]:
 
 def check_routes(landing: Landing) -> None:
     """Each route is read as a table of its own."""
-    good = derive.good_records(landing.rows())
+    good = transform.good_records(landing.rows())
     flights = rows_of_route(good, "flights", "t").orderBy("flight")
     assert [(r["carrier"], r["flight"]) for r in flights.collect()] == [("AA", n) for n in range(3)]
     assert {"_id", "_source", "_arrived_at", "_landed_at"} <= set(flights.columns)
@@ -313,7 +313,7 @@ def test_a_letter_without_a_route_goes_through_when_there_is_one(
         "good": 1,
         "bad": 1,
     }
-    good = derive.good_records(landing.rows())
+    good = transform.good_records(landing.rows())
     assert [r["_id"] for r in rows_of_route(good, "clicks", "t").collect()] == ["web.new/0/0#replay"]
 
 

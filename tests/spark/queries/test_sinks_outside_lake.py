@@ -29,8 +29,8 @@ from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.launch.sinks import DynamoDbSinkSettings, JdbcSinkSettings, ParquetSinkSettings
 from millrace.etl.queries import direct as direct_query
 from millrace.etl.queries import land
-from millrace.etl.queries.derive import EnrichThenTransform, Transform
 from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, write_replayed_to_sinks
+from millrace.etl.queries.transform import EnrichThenTransform, Transform
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import BatchAccounts
 from millrace.etl.record.envelope import CARRIED

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from millrace.etl.commits.commit_batch_once import MOST_ATTEMPTS
 from millrace.etl.launch.entry_script_arguments import BackfillRequest, parse_arguments
-from millrace.etl.queries.derive import EnrichThenTransform
+from millrace.etl.queries.transform import EnrichThenTransform
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import ConflictError
 from millrace.etl.record.tables import Table

@@ -27,6 +27,7 @@ from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests import kinesalite
 from tests.faults import small_job_documents
 from tests.kinesalite import REGION
+from tests.spark.queries.test_derive import Pipeline
 from tests.spark.source_batches import DDL, Events, frame, good, kafka_rows, lander
 from tests.spark.task_gate import TaskGate
 
@@ -220,6 +221,35 @@ def test_what_the_query_lands_meanwhile_lands_once(
     written = 0 if first == "backfill" else 12
     assert [events.last()[name] for name in ("read", "written", "duplicates")] == [12, written, 12 - written]
     assert [row[0] for row in landed(spark, landing)] == sorted(f"flights-topic/0/{n}" for n in range(12))
+
+
+@pytest.mark.parametrize("derived_before", [True, False])
+def test_what_was_lost_and_lands_again_is_derived_once(
+    spark: SparkSession, table: Names, tmp_path: Path, derived_before: bool
+) -> None:
+    pipe = Pipeline(spark, table, tmp_path)
+    records = frame(spark, kafka_rows(0, 0, [good(n) for n in range(12)]))
+    pipe.land(records, 0)
+    if derived_before:
+        pipe.derive()
+    spark.sql(f"DELETE FROM {pipe.landing} WHERE flight >= 4")  # noqa: S608 - our own names
+    part = BackfillPart("an hour", records, whole_table_look_up())
+    filler = backfill_landing.LandingBackfiller(
+        "land-flights",
+        lambda *_: iter([part]),
+        pipe.land.decoder,
+        IcebergSink(pipe.landing),
+        Events().reporter,
+    )
+    assert filler(spark, BackfillRequest("land-flights", None, None, origin="stream")) == 0
+    pipe.land(frame(spark, kafka_rows(0, 12, [good(12), good(13)])), 1)
+    assert spark.table(str(pipe.landing)).count() == 14
+    # Also by a process that begins now.
+    pipe.deriver = pipe.deriver_of()
+    pipe.derive()
+    result = sorted(row["flight"] for row in pipe.written().select("flight").collect())
+    assert result == [n for n in range(14) if n % 3]
+    assert sum(written for *_, written in pipe.accounts()) == len(result)
 
 
 def test_what_cannot_be_refilled_says_what_can(spark: SparkSession, table: Names, tmp_path: Path) -> None:

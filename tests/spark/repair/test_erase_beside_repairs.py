@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.entry_script_arguments import BackfillRequest, ReplayRequest
-from millrace.etl.queries.derive import EnrichThenTransform
+from millrace.etl.queries.transform import EnrichThenTransform
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.backfill_derived import DerivedTableBackfiller
 from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer

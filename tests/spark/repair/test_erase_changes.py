@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.queries import land
-from millrace.etl.queries.derive import good_records
+from millrace.etl.queries.transform import good_records
 from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
