@@ -82,7 +82,7 @@ class StatefulQueryState:
     Attributes
     ----------
     time
-        Column of the watermark.
+        Column of the watermark; of a join, those of both streams.
     key, distinct, joined
         As the query's settings have them; ``joined`` is the second table.
     provider, partitions
@@ -174,9 +174,12 @@ def make_manifest(
     state = None
     if isinstance(query, DeriveSettings) and query.state is not None:
         keeping = query.state
-        joined = None if keeping.join is None else keeping.join.source_table
+        marks, joined = [keeping.watermark], None
+        if keeping.join is not None:
+            marks, joined = [*marks, keeping.join.watermark], keeping.join.source_table
+        times = ", ".join(mark.time for mark in marks)
         settings = (conf(PROVIDER), conf(PARTITIONS))
-        state = StatefulQueryState(keeping.watermark.time, keeping.key, keeping.distinct, joined, *settings)
+        state = StatefulQueryState(times, keeping.key, keeping.distinct, joined, *settings)
     ends = _settings_with_sink_by_route(query)
     paths = {route.schema for route in getattr(query, "routes", ())}
     schemas = {path: schema_text(path) for path in sorted(paths)}
@@ -345,7 +348,13 @@ def _changes_of_state(old: Manifest, new: Manifest) -> Iterator[ManifestChange]:
 
 def _sources_of_query(job: JobSettings, query: QuerySettings, spark: str) -> tuple[ManifestSource, ...]:
     if isinstance(query, DeriveSettings):
-        return tuple(ManifestSource("iceberg", table) for table in query.landing_tables)
+        join = None if query.state is None else query.state.join
+        routes = (query.route, None if join is None else join.route)
+        # A position is behind the records of all routes, so those of another one would be passed over.
+        return tuple(
+            ManifestSource("iceberg", table if route is None else f"{table} (route {route})")
+            for table, route in zip(query.landing_tables, routes, strict=False)
+        )
     return tuple(
         ManifestSource(
             leg[0].connector_name(job.runs_on, spark),

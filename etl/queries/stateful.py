@@ -74,15 +74,19 @@ class StatefulTransform:
         ------
         StartError
             The transform keeps neither identity nor key.
+        pyspark.errors.AnalysisException
+            Spark cannot run the transform on a stream.
         """
         out = self._rows_or_results(records, joined, in_order=False)
-        if self.settings.distinct:
-            # Spark refuses each sort of a stream, also inside its partitions: the check gets the plan without.
-            session, mode = records.sparkSession, self.settings.output_mode if self.settings.key else "append"
-            jvm: Any = session._jvm
-            checks = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-            modes = jvm.org.apache.spark.sql.streaming.OutputMode
+        # Spark's check at the start refuses each sort of a stream, also inside its partitions: it gets the plan without. As the
+        # session's setting is for all queries, all are checked here; so are transforms that `millrace validate` plans.
+        session, mode = records.sparkSession, self.settings.output_mode if self.settings.key else "append"
+        jvm: Any = session._jvm
+        checks = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+        modes = jvm.org.apache.spark.sql.streaming.OutputMode
+        if out.isStreaming:
             checks.checkForStreaming(out._jdf.queryExecution().analyzed(), getattr(modes, mode.title())())
+        if self.settings.distinct:
             session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
             out = self._rows_or_results(records, joined, in_order=True)
         return out

@@ -387,6 +387,7 @@ def test_of_a_full_outer_join_rows_without_a_key_stay_alone(
         ({"distinct": ["order"]}, None, r"order\b"),
         ({"key": ["hour"]}, "by_minute", "its result lacks the columns hour, which state.key names"),
         ({"distinct": ["flight"]}, "in_order", "Sorting is not supported"),
+        ({}, "in_order", "Sorting is not supported"),
         ({}, "without_identity", "name the columns that identify a result in state.key"),
         ({"key": ["minute"]}, "with_ours", "columns _n must not begin with _"),
     ],

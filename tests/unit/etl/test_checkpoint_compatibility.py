@@ -72,6 +72,11 @@ def with_state(**changed: Any) -> dict[str, Any]:
     return {**DERIVE, "state": {**STATE, **changed}}
 
 
+def with_join(time: str = "at", route: str | None = None) -> dict[str, Any]:
+    join = {"source_table": "lake.paid", "watermark": {**STATE["watermark"], "time": time}, "route": route}
+    return with_state(key=[], join=join)
+
+
 OTHER_CLUSTER = {**LAND, "source": topic("flights", "other")}
 
 REFUSED = {
@@ -98,6 +103,12 @@ REFUSED = {
     "another key": (made(DERIVE), made(with_state(key=["page", "country"])), "the key was page and is page, country"),
     "another watermark's column": (
         made(DERIVE), made(with_state(watermark={"time": "seen", "delay_seconds": 60.0, "ahead_seconds": 3600})), "watermark's column",
+    ),
+    "another route": (made({**DERIVE, "route": "a"}), made({**DERIVE, "route": "b"}), "source 1 was iceberg lake.landed (route a)"),
+    "a route of all": (made(DERIVE), made({**DERIVE, "route": "b"}), "source 1 was iceberg lake.landed and is iceberg lake.landed (route b)"),
+    "another joined route": (made(with_join()), made(with_join(route="b")), "source 2 was iceberg lake.paid and is"),
+    "another watermark of the joined": (
+        made(with_join()), made(with_join(time="seen")), "the watermark's column was at, at and is at, seen",
     ),
     "other distinct fields": (made(with_state(distinct=["a"])), made(with_state(distinct=["a", "b"])), "distinct"),
     "other operators": (
