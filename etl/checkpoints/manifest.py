@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import __version__
@@ -25,7 +26,10 @@ from ..launch.settings import (
 )
 from ..launch.sources import group_sources_into_legs
 
-FORMAT = 1
+FORMAT, TEXTS = 1, 2
+"""Versions of a manifest's form, and of its texts: those of version 1 had no routes, no watermark of a joined stream, and
+operators without arguments and the columns of joins."""
+
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 PARTITIONS = "spark.sql.shuffle.partitions"
 KINESIS = {
@@ -116,6 +120,8 @@ class Manifest:
         Spark's stateful operators with their keys, from its plan; None where unknown.
     schemas, code
         Digests of schema files and transforms, by name: for information only, they refuse nothing here.
+    texts
+        Version of the texts in ``legs``, ``state`` and ``operators``.
     """
 
     engine: str
@@ -129,6 +135,7 @@ class Manifest:
     operators: tuple[str, ...] | None
     schemas: Mapping[str, str]
     code: Mapping[str, str]
+    texts: int = 1
 
 
 @dataclass(frozen=True)
@@ -200,6 +207,7 @@ def make_manifest(
             for name in transforms
             if (source := _transform_source_text(name)) is not None
         },
+        texts=TEXTS,
     )
 
 
@@ -212,7 +220,10 @@ def parse_manifest(text: str) -> Manifest:
         The text is not JSON, not a manifest, or of a later format.
     """
     try:
-        manifest: Manifest = typed_json.read_versioned(Manifest, text, "manifest", FORMAT)
+        content = json.loads(text)
+        if isinstance(content, dict):
+            content.setdefault("texts", 1)  # the first release did not write it
+        manifest: Manifest = typed_json.read_versioned(Manifest, json.dumps(content), "manifest", FORMAT)
     except ValueError as error:
         raise ManifestError(f"not a manifest: {error}") from error
     return manifest
@@ -234,6 +245,8 @@ def find_changes(old: Manifest, new: Manifest) -> tuple[ManifestChange, ...]:
         Those with ``why`` refuse the start. Changed code, schemas (the tables check them: ``etl.record.schema_evolution``), core,
         engine and a later Spark alone refuse nothing.
     """
+    if old.texts < new.texts:
+        new = _in_texts_of_version_1(new)
     differences = []
     if old.kind != new.kind:
         differences.append(
@@ -253,6 +266,12 @@ def find_changes(old: Manifest, new: Manifest) -> tuple[ManifestChange, ...]:
         follows = "" if why else "the logs of a query without state are read by both"
         differences.append(ManifestChange("Spark", old.spark, new.spark, why, follows))
     return tuple(differences)
+
+
+def _in_texts_of_version_1(manifest: Manifest) -> Manifest:
+    legs = tuple(replace(leg, of=leg.of.partition(" (route ")[0]) for leg in manifest.legs)
+    state = manifest.state and replace(manifest.state, time=manifest.state.time.partition(", ")[0])
+    return replace(manifest, legs=legs, state=state, operators=None)
 
 
 def incompatible_changes(differences: tuple[ManifestChange, ...]) -> tuple[ManifestChange, ...]:

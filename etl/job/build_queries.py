@@ -16,8 +16,8 @@ from ..checkpoints.derive_start_after_expiry import write_starts_and_list_expire
 from ..commits.commit_batch_once import source_digest
 from ..formats.decoding import data_rules, decoder_per_topic
 from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, QuerySettings
-from ..queries import derive, required_spark_settings
 from ..queries import open_sources as sources
+from ..queries import required_spark_settings
 from ..queries.derive import DeriveBatchWriter
 from ..queries.direct import DirectBatchWriter
 from ..queries.land import LandBatchWriter, landing_table_schema
@@ -75,14 +75,14 @@ def open_query_for_measurement(run: JobRun, name: str, most: int | None) -> Read
     """Open one query of a job for a measurement; ``most`` limits the rows of a batch of a derive query."""
     required_spark_settings.prepare_or_refuse_session(run.spark, run.job)
     query = next(q for q in run.job.queries if q.name == name)
-    return _build_query(run, query, lambda _name, _rows: None, most)
-
-
-def _build_query(
-    run: JobRun, query: QuerySettings, check: StateCheck, most: int | None = derive.ROWS_PER_BATCH
-) -> ReadyQuery:
     if isinstance(query, DeriveSettings):
-        return _build_derive_query(run, query, check, most)
+        return _build_derive_query(run, query, lambda _name, _rows: None, most)
+    return _build_land_or_direct_query(run, query)
+
+
+def _build_query(run: JobRun, query: QuerySettings, check: StateCheck) -> ReadyQuery:
+    if isinstance(query, DeriveSettings):
+        return _build_derive_query(run, query, check, query.rows_per_batch)
     return _build_land_or_direct_query(run, query)
 
 

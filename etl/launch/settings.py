@@ -160,6 +160,8 @@ class DeriveSettings:
         Column of the result that says which record is the last; None for the source's own order.
     history
         Whether every version of a row is kept, with the interval in which it was the row.
+    rows_per_batch
+        Most rows of the landing table in a batch, by complete files: limits the first batch after a pause.
     """
 
     name: str
@@ -174,6 +176,7 @@ class DeriveSettings:
     latest_by: tuple[str, ...] = ()
     latest_order: str | None = None
     history: bool = False
+    rows_per_batch: int = 1_000_000
     kind: Literal["derive"] = "derive"
 
     @property

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
+from math import ceil
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -37,12 +39,17 @@ from ..sinks.base import RowOrderLister, Sink, batch_identity, raise_on_refused_
 from ..sinks.delivery.kept_deletes import KeptDeletes
 from ..sinks.delivery.python_task_writes import CountedRows
 from ..sinks.delivery.row_version_history import delete_versions_of_every_key
+from ..sinks.iceberg import count_read_tasks
 from ..sinks.refused_rows_dead_letters import DeadLetterTable
 from . import change_order
 from .transform import EnrichThenTransform, good_records
 
-ROWS_PER_BATCH = 1_000_000
-"""Most rows of a batch from the landing table, by complete files: limits the first batch after a pause."""
+ROWS_PER_TASK, BYTES_PER_TASK = 10_000, 16 * 1024**2
+"""Rows of a batch that are worth a task of their own, and bytes of their files: a smaller one takes longer to start than it saves."""
+
+_FILE_OPEN_COST = 128 * 1024**2
+"""Bytes that Iceberg counts for a file at least: as many as it gives a task. With its own 4 MiB, it reads 32 landed files in one
+task, and a job's other cores are idle."""
 
 SLACKS = (timedelta(seconds=1), timedelta(hours=1))
 """Subtracted from a bound, in turn: clocks of two drivers or two land queries mostly differ by less than the first. With the
@@ -50,7 +57,7 @@ second alone, each batch of the hour after another writer's commit opens the sin
 
 
 def stream_landing_table(
-    spark: SparkSession, table: Table, most: int | None = ROWS_PER_BATCH, *, deletes: bool = False
+    spark: SparkSession, table: Table, most: int | None = None, *, deletes: bool = False
 ) -> DataFrame:
     """Open a landing table as a stream of its good records.
 
@@ -70,6 +77,7 @@ def stream_landing_table(
         spark.readStream.format("iceberg")
         .option("streaming-skip-overwrite-snapshots", "true")
         .option("streaming-skip-delete-snapshots", "true")
+        .option("file-open-cost", str(_FILE_OPEN_COST))
     )
     if most is not None:
         reader = reader.option("streaming-max-rows-per-micro-batch", str(most))
@@ -103,6 +111,44 @@ def earliest_landing_time(landing: Any, start: Any) -> datetime | None:
         if snapshot.operation() == "append" and not unread:
             return commit_time(snapshot)
     return None
+
+
+CommitSummary = Any
+"""Summary of a commit, as a Java map of texts."""
+
+
+def in_few_tasks_for_rows(batch: DataFrame, commits: Sequence[CommitSummary]) -> DataFrame:
+    """Read a batch in as many tasks as its rows are worth, up to one for each core.
+
+    Parameters
+    ----------
+    batch
+        Rows with an identity, of which each file is a task.
+    commits
+        The commits that added them; empty where unknown, and then all cores are used.
+    """
+    tasks = batch.sparkSession.sparkContext.defaultParallelism
+    if commits:
+        rows, size = (
+            sum(int(each.getOrDefault(name, "0")) for each in commits)
+            for name in ("added-records", "added-files-size")
+        )
+        tasks = max(1, min(tasks, max(ceil(rows / ROWS_PER_TASK), ceil(size / BYTES_PER_TASK))))
+    if count_read_tasks(batch) < tasks:
+        return batch.repartition(tasks, "_id")
+    return batch.coalesce(tasks)
+
+
+def rows_of_backfilled_arrivals(commits: Sequence[CommitSummary]) -> Column | None:
+    """Return the condition for a sink's rows of the times that backfills among the commits name; None for no backfill."""
+    named = [each.get(ARRIVALS) for each in commits]
+    ranges = [tuple(map(int, arrivals.split())) for arrivals in named if arrivals is not None]
+    if not ranges:
+        return None
+    if not all(ranges):
+        return F.lit(True)
+    first, last = min(first for first, _ in ranges), max(last for _, last in ranges)
+    return F.col("_arrived_at").between(*(F.lit(datetime_of_micros(end)) for end in (first, last)))
 
 
 @dataclass
@@ -148,7 +194,10 @@ class DeriveBatchWriter:
         begun = batch_accounts.utc_now()
         read = CountedRows(self.sink, row_count_aggregate("read"))
         lanes = ObservedFigures(F.expr("count_if(_lanes) AS unordered"))
-        backfilled = self._rows_of_backfilled_arrivals(batch.sparkSession, batch_id)
+        backfilled = None
+        if self.settings.state is None:
+            commits = self._commits_of_batch(batch.sparkSession, batch_id)
+            batch, backfilled = in_few_tasks_for_rows(batch, commits), rows_of_backfilled_arrivals(commits)
         if backfilled is not None:
             # A record that landed, was lost and landed again may be in one batch.
             batch = batch.dropDuplicates([*IDENTITY])
@@ -201,23 +250,16 @@ class DeriveBatchWriter:
             **batch_accounts.batch_time_fields(begun, batch_accounts.utc_now()),
         )
 
-    def _rows_of_backfilled_arrivals(self, spark: SparkSession, batch_id: int) -> Column | None:
-        """Return the condition for the sink's rows of the times that backfills in a batch name; None for no backfill."""
-        end = self.checkpoint.batch_end_offset(spark, batch_id)
-        if self.settings.latest_by or self.settings.state is not None or not end:
-            return None
-        landing, start = (
-            self.landing.load_java_table(spark),
+    def _commits_of_batch(self, spark: SparkSession, batch_id: int) -> list[CommitSummary]:
+        """Return what the commits of a batch's rows say of themselves; empty where unknown."""
+        start, end = (
             self.checkpoint.batch_start_offset(spark, batch_id),
+            self.checkpoint.batch_end_offset(spark, batch_id),
         )
-        named = [one.summary().get(ARRIVALS) for one in snapshots_of_batch(landing, start, end)]
-        ranges = [tuple(map(int, arrivals.split())) for arrivals in named if arrivals is not None]
-        if not ranges:
-            return None
-        if not all(ranges):
-            return F.lit(True)
-        first, last = min(first for first, _ in ranges), max(last for _, last in ranges)
-        return F.col("_arrived_at").between(*(F.lit(datetime_of_micros(end)) for end in (first, last)))
+        if not end or (start or end)["scan_all_files"]:
+            return []
+        landing = self.landing.load_java_table(spark)
+        return [one.summary() for one in snapshots_of_batch(landing, start, end)]
 
     def _look_ups_with_backfills(
         self, batch_id: int, backfilled: Column | None, history: TableHistory

@@ -200,6 +200,8 @@ def open_derived_stream(
     rows = rows_of_route(read, query.route, str(landing))
     if query.state is None:
         return rows
+    # Each file is a task, thousands after a pause; the tasks of the state are as many as the job has cores.
+    rows = rows.coalesce(int(run.spark.conf.get("spark.sql.shuffle.partitions") or 1))
     join, joined = query.state.join, None
     if join is not None:
         other = existing_landing_table(run, query.name, join.source_table)

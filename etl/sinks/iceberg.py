@@ -264,8 +264,13 @@ class IcebergSink:
 
 def any_file_may_match(rows: DataFrame) -> bool:
     """Check by Iceberg's metadata that a file can hold a row of a filtered table."""
+    return bool(count_read_tasks(rows))
+
+
+def count_read_tasks(rows: DataFrame) -> int:
+    """Count the tasks that read a table, without reading it."""
     plan: Any = rows  # DataFrame.rdd would plan again, to send the rows to Python
-    return bool(plan._jdf.queryExecution().toRdd().getNumPartitions())
+    return int(plan._jdf.queryExecution().toRdd().getNumPartitions())
 
 
 def _new_rows_and_their_figures(

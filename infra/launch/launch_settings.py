@@ -26,7 +26,7 @@ from millrace.config.sources.base import StreamReadingContext
 from millrace.config.table_writers_and_readers import maintained_tables, readers_of_table
 from millrace.etl.launch import settings as launch
 from millrace.etl.launch.sources import Source
-from millrace.sizing.jobs.sink_batch_bytes_at_peak import batch_bytes_at_peak
+from millrace.sizing.jobs.batches_at_peak import batch_bytes_at_peak, rows_per_batch_of_derive_query
 from millrace.sizing.plan_model import JobPlan, QueryPlan
 from millrace.sizing.prices_and_limits import limit_per_second
 
@@ -137,6 +137,7 @@ def _query_settings(
             latest_by=() if latest is None else latest.key,
             latest_order=None if latest is None else latest.order,
             history=latest is not None and latest.history,
+            rows_per_batch=rows_per_batch_of_derive_query(environment, query, trigger),
             **_enrich_transform_and_sink_settings(environment, query, plan, names),
         )
     repartition = None if plan.repartition is None else plan.repartition.value

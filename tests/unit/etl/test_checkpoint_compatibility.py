@@ -77,6 +77,11 @@ def with_join(time: str = "at", route: str | None = None) -> dict[str, Any]:
     return with_state(key=[], join=join)
 
 
+def by_0_1_0(manifest: Manifest, **changed: Any) -> Manifest:
+    """As the first release wrote it."""
+    return dataclasses.replace(manifest, texts=1, **changed)
+
+
 OTHER_CLUSTER = {**LAND, "source": topic("flights", "other")}
 
 REFUSED = {
@@ -183,6 +188,11 @@ CONTINUED = {
     "more cores without state": (made(LANDED), made(LANDED, partitions="16"), []),
     "operators of another Spark": (
         made(DERIVE, operators=("a",), spark="3.5.4"), made(DERIVE, operators=("b",), spark="4.0.1"), [],
+    ),
+    "operators of the first release": (by_0_1_0(made(DERIVE), operators=("a",)), made(DERIVE, operators=("b",)), []),
+    "a route of the first release": (by_0_1_0(made(DERIVE)), made({**DERIVE, "route": "a"}), []),
+    "a join of the first release": (
+        by_0_1_0(made(with_join()), state=dataclasses.replace(made(with_join()).state, time="at")), made(with_join()), [],
     ),
     "operators that were not told": (made(DERIVE), made(DERIVE, operators=("b",)), []),
 }  # fmt: skip

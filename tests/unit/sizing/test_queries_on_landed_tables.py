@@ -7,7 +7,7 @@ import pytest
 from millrace.config import ConfigurationError
 from millrace.config.queries import DeriveQuery
 from millrace.sizing import Plan, plan
-from millrace.sizing.jobs.sink_batch_bytes_at_peak import batch_bytes_at_peak
+from millrace.sizing.jobs.batches_at_peak import batch_bytes_at_peak
 from millrace.sizing.queries.environment_demands import query_demands_and_findings
 from millrace.sizing.simulation import Arrivals, plan_scenario
 from tests.unit.sizing.conftest import Loader, text
