@@ -8,7 +8,7 @@ from typing import Any
 _READ = ("source", "format", "schema", "decompress_up_to", "redact", "rules")
 _ROUTE = {"land": _READ, "direct": (*_READ, "enrich", "transform", "sink")}
 
-DERIVE_DEFAULTS = {"latest_order": None, "history": False, "rows_per_batch": 1_000_000}
+DERIVE_DEFAULTS = {"latest_order": None, "history": False, "rows_per_batch": 1_000_000, "tasks": 1}
 
 
 def with_route(query: Mapping[str, Any]) -> dict[str, Any]:

@@ -162,6 +162,8 @@ class DeriveSettings:
         Whether every version of a row is kept, with the interval in which it was the row.
     rows_per_batch
         Most rows of the landing table in a batch, by complete files: limits the first batch after a pause.
+    tasks
+        Cores that the plan gives it. A batch of fewer files is spread over as many tasks, if its rows are worth it.
     """
 
     name: str
@@ -177,6 +179,7 @@ class DeriveSettings:
     latest_order: str | None = None
     history: bool = False
     rows_per_batch: int = 1_000_000
+    tasks: int = 1
     kind: Literal["derive"] = "derive"
 
     @property

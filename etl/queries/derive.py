@@ -117,7 +117,7 @@ CommitSummary = Any
 """Summary of a commit, as a Java map of texts."""
 
 
-def in_few_tasks_for_rows(batch: DataFrame, commits: Sequence[CommitSummary]) -> DataFrame:
+def in_tasks_for_rows(batch: DataFrame, commits: Sequence[CommitSummary], planned: int) -> DataFrame:
     """Read a batch in as many tasks as its rows are worth, up to one for each core.
 
     Parameters
@@ -125,18 +125,21 @@ def in_few_tasks_for_rows(batch: DataFrame, commits: Sequence[CommitSummary]) ->
     batch
         Rows with an identity, of which each file is a task.
     commits
-        The commits that added them; empty where unknown, and then all cores are used.
+        The commits that added them; empty where unknown.
+    planned
+        Tasks over which the rows of fewer files are spread, which costs a shuffle.
     """
-    tasks = batch.sparkSession.sparkContext.defaultParallelism
+    most = max(planned, batch.sparkSession.sparkContext.defaultParallelism)
     if commits:
         rows, size = (
             sum(int(each.getOrDefault(name, "0")) for each in commits)
             for name in ("added-records", "added-files-size")
         )
-        tasks = max(1, min(tasks, max(ceil(rows / ROWS_PER_TASK), ceil(size / BYTES_PER_TASK))))
-    if count_read_tasks(batch) < tasks:
-        return batch.repartition(tasks, "_id")
-    return batch.coalesce(tasks)
+        most = max(1, min(most, max(ceil(rows / ROWS_PER_TASK), ceil(size / BYTES_PER_TASK))))
+    spread = min(planned, most)
+    if spread > 1 and count_read_tasks(batch) < spread:
+        return batch.repartition(spread, "_id")
+    return batch.coalesce(most)
 
 
 def rows_of_backfilled_arrivals(commits: Sequence[CommitSummary]) -> Column | None:
@@ -197,7 +200,8 @@ class DeriveBatchWriter:
         backfilled = None
         if self.settings.state is None:
             commits = self._commits_of_batch(batch.sparkSession, batch_id)
-            batch, backfilled = in_few_tasks_for_rows(batch, commits), rows_of_backfilled_arrivals(commits)
+            batch = in_tasks_for_rows(batch, commits, self.settings.tasks)
+            backfilled = rows_of_backfilled_arrivals(commits)
         if backfilled is not None:
             # A record that landed, was lost and landed again may be in one batch.
             batch = batch.dropDuplicates([*IDENTITY])

@@ -138,6 +138,7 @@ def _query_settings(
             latest_order=None if latest is None else latest.order,
             history=latest is not None and latest.history,
             rows_per_batch=rows_per_batch_of_derive_query(environment, query, trigger),
+            tasks=plan.cores.value,
             **_enrich_transform_and_sink_settings(environment, query, plan, names),
         )
     repartition = None if plan.repartition is None else plan.repartition.value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,13 @@ Names = Callable[[str], Table]
 
 
 @pytest.mark.parametrize(
-    ("landed_files", "rows_per_task", "tasks"),
+    ("landed_files", "rows_per_task", "planned", "tasks"),
     [
-        pytest.param(2, 5, 2, id="a task for each of two files"),
-        pytest.param(1, 5, 2, id="rows of one file on two cores"),
-        pytest.param(4, 5, 2, id="four files on two cores"),
-        pytest.param(4, derive.ROWS_PER_TASK, 1, id="few rows in one task"),
+        pytest.param(2, 5, 1, 2, id="a task for each of two files"),
+        pytest.param(1, 5, 2, 2, id="rows of one file on two cores"),
+        pytest.param(1, 5, 1, 1, id="rows of one file without a shuffle"),
+        pytest.param(4, 5, 1, 2, id="four files on the two cores that there are"),
+        pytest.param(4, derive.ROWS_PER_TASK, 4, 1, id="few rows in one task"),
     ],
 )
 def test_a_batch_is_read_in_tasks_for_its_rows(
@@ -32,6 +34,7 @@ def test_a_batch_is_read_in_tasks_for_its_rows(
     monkeypatch: pytest.MonkeyPatch,
     landed_files: int,
     rows_per_task: int,
+    planned: int,
     tasks: int,
 ) -> None:
     assert spark.sparkContext.defaultParallelism == 2
@@ -41,6 +44,7 @@ def test_a_batch_is_read_in_tasks_for_its_rows(
         rows = kafka_rows(0, 10 * number, [good(10 * number + n) for n in range(10)])
         pipe.land(frame(spark, rows).coalesce(1), number)
     assert spark.table(f"{pipe.landing}.files").count() == landed_files
+    pipe.deriver.settings = replace(pipe.deriver.settings, tasks=planned)
     pipe.derive()
     # Each task that has rows writes a file.
     assert spark.table(f"{pipe.sink}.files").count() == tasks

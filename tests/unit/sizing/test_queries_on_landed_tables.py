@@ -7,7 +7,7 @@ import pytest
 from millrace.config import ConfigurationError
 from millrace.config.queries import DeriveQuery
 from millrace.sizing import Plan, plan
-from millrace.sizing.jobs.batches_at_peak import batch_bytes_at_peak
+from millrace.sizing.jobs.batches_at_peak import batch_bytes_at_peak, rows_per_batch_of_derive_query
 from millrace.sizing.queries.environment_demands import query_demands_and_findings
 from millrace.sizing.simulation import Arrivals, plan_scenario
 from tests.unit.sizing.conftest import Loader, text
@@ -145,3 +145,15 @@ def test_where_no_latency_is_asked_for_the_goal_is_named(from_text: Loader) -> N
     (problem,) = caught.value.problems
     assert (problem.key, problem.value) == ("jobs.other.goal", "throughput")
     assert problem.allowed.startswith("latency, of more than 120s for land: ")
+
+
+def test_a_batch_of_a_derive_query_takes_all_that_lands_at_the_peak(from_text: Loader) -> None:
+    """Iceberg counts the rows of both tables' files; a limit of less than a trigger brings would let the rest wait for ever."""
+    environment = from_text(JOINED.format(first="small", second="large"))
+    match = environment.jobs["match"].queries["match"]
+    assert isinstance(match, DeriveQuery)
+    for seconds in (5.0, 75.0, 900.0):
+        limit = rows_per_batch_of_derive_query(environment, match, seconds)
+        assert limit >= (10 + 20_000) * seconds
+        assert limit >= 1_000_000
+    assert rows_per_batch_of_derive_query(environment, match, 900.0) == 4 * 20_010 * 900
