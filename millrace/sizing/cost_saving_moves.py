@@ -27,6 +27,7 @@ from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.queries import LandQuery
 from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.units import format_duration
+from millrace.sizing.alternatives.job_planner import PlansMade
 from millrace.sizing.plan_model import Plan
 from millrace.sizing.planning import plan, total_cost
 from millrace.sizing.prices_and_limits import service_limits
@@ -123,7 +124,7 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[CostS
         (f"jobs.{name}.engine", None, environment.jobs[name].engine)
         for name in _jobs_without_engine(environment)
     ]
-    found = []
+    found, made = [], PlansMade()
     for change in changes[: _TRIED // len(environment.jobs)]:
         changed, node = _changed_environment_or_none(environment, change), tree.at(change.path)
         with_it = tuple(_key_changes_of_merged_jobs(change, tree))
@@ -135,7 +136,7 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[CostS
         if changed is None or elsewhere or not _passes_project_checks(changed):
             continue
         try:
-            after = plan(changed)
+            after = plan(changed, made)
         except ConfigurationError:
             continue
         usd = total_cost(after).value

@@ -35,13 +35,15 @@ from millrace.sizing.queries.demand import QueryDemand, demands_by_stream
 from millrace.sizing.queries.environment_demands import query_demands_and_findings
 
 
-def plan(environment: Environment) -> Plan:
+def plan(environment: Environment, made: PlansMade | None = None) -> Plan:
     """Size everything in an environment.
 
     Parameters
     ----------
     environment
         From :func:`millrace.config.load`, or built by a program.
+    made
+        Plans of jobs, to which this one adds its own, for variants of one environment with the same storage.
 
     Returns
     -------
@@ -61,7 +63,7 @@ def plan(environment: Environment) -> Plan:
         raise environment.value_locations.error_of_findings(
             [Finding(("region",), environment.region, allowed)]
         ) from error
-    made: PlansMade = {}
+    made = {} if made is None else made
     environment = environment_with_cheapest_choices(
         environment,
         table,

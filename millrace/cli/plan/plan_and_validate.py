@@ -14,10 +14,7 @@ from rich.markup import escape
 from rich.text import Text
 from rich.tree import Tree
 
-from millrace.cli.plan import plan_diff
-from millrace.cli.plan.check_transforms_on_spark import check_transforms_and_list_unchecked
 from millrace.cli.plan.plan_tables import job_tables, plan_tables
-from millrace.cli.plan.report import permission_diff_between_versions
 from millrace.cli.plan.report.apply_cost_saving_moves import move_lines, write_moves_into_files
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
@@ -39,8 +36,6 @@ from millrace.config.aws.regions import aws_partition_of_region
 from millrace.config.checks.queries import advice_on_schemas
 from millrace.config.document.problems import wrong_option_error
 from millrace.config.sources.base import MOST_RECORDS_PER_SECOND
-from millrace.lifecycle.account.deployed_environment import connect_to_account
-from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
 from millrace.sizing import Plan, plan
 from millrace.sizing.alternatives.plan_difference import differences
 from millrace.sizing.cost_saving_moves import environment_with_cheapest_engines, find_moves
@@ -144,6 +139,9 @@ def plan_command(
     check_page_is_writable(html)
     environment = environment_with_cheapest_engines(load(env, open_engines=True), plan_keeps_all_slas)
     if deployed:
+        from millrace.lifecycle.account.deployed_environment import connect_to_account
+        from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
+
         environment = environment.with_deployed_sizes(read_deployed_sizes(connect_to_account(environment)))
     environment = environment_with_scaled_traffic(environment, traffic)
     sized = plan(environment)
@@ -271,6 +269,10 @@ def _print_plan_diff(
     as_markdown: bool,
     with_templates: bool,
 ) -> None:
+    # They import what compares templates, which takes a tenth of the time of a small plan.
+    from millrace.cli.plan import plan_diff
+    from millrace.cli.plan.report import permission_diff_between_versions
+
     root = environment.value_locations.root
     before, values, templates = plan_diff.version_to_compare(
         reference, env, root, with_templates=with_templates
@@ -326,6 +328,8 @@ def validate_command(
 
       millrace validate --env prod --json | jq -r .region
     """
+    from millrace.cli.plan.check_transforms_on_spark import check_transforms_and_list_unchecked
+
     try:
         environment = load(env)
         sized = plan(environment)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from millrace.config.base import Model
 from millrace.config.document.problems import Finding
+from millrace.config.job_networks import reason_job_runs_in_vpc
 from millrace.config.model import Environment, MskCluster
 from millrace.sizing.cost import SECONDS, stream_cost_items
 from millrace.sizing.jobs.job_plan import job_plan_and_findings
@@ -34,8 +35,8 @@ _EXECUTORS = (1.0, 2.0)
 Planned = tuple[JobPlan | None, list[Finding]]
 
 PlansMade = dict[tuple[object, ...], list[tuple[list[QueryDemand], tuple[Model, ...], Planned]]]
-"""Plans of jobs that variants of one environment have in common: by job and partitions, with the demands, and with the job and streams
-that decide on them."""
+"""Plans of jobs that variants of one environment have in common: by job, network and partitions, with the demands, and with the job and
+streams that decide on them."""
 
 
 class JobPlanner:
@@ -121,7 +122,8 @@ class JobPlanner:
         self, job: str, demands: list[QueryDemand], sources: Mapping[str, SourcePartitions], cores: int
     ) -> Planned:
         decides = (self.environment.jobs[job], *(self.environment.streams[name] for name in sources))
-        made = self.made.setdefault((job, cores, *sources.items()), [])
+        network = reason_job_runs_in_vpc(self.environment, job)
+        made = self.made.setdefault((job, cores, network, *sources.items()), [])
         for same, before, planned in made:
             if all(map(_say_the_same, before, decides)) and same == demands:
                 return planned

@@ -15,6 +15,8 @@ from millrace.config.model import Environment, Job
 from millrace.config.queries import DeriveQuery, SourceQueryBase
 from millrace.config.units import format_duration
 from millrace.sizing.alternatives.choose_runs_and_stream_modes import connected_part_of_environment
+from millrace.sizing.jobs.worker_choices import own_worker_sizes
+from millrace.sizing.queries.environment_demands import query_demands_and_findings
 
 Replan = Callable[[Environment], Sequence[Finding]]
 """Function that plans an environment and returns the findings that prevent a plan."""
@@ -23,6 +25,8 @@ _WANTED = 3
 _SPLITS = (2, 3, 4, 6, 8, 12, 16, 32, 64)
 _MORE_WORKERS = 256
 """Workers that are tried beyond twice as many as are pinned."""
+_CLOSE = 1 + 1e-6
+"""Factor above which the work of a job is certainly more than its cores do."""
 _STEPS = (1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 
 
@@ -62,7 +66,9 @@ def _finding_with_remedies(
     job = str(problem.path[1])
 
     def is_remedy(change: tuple[str, Environment]) -> bool:
-        return not any(each.path[:2] == problem.path[:2] for each in findings_of_change(job, change))
+        return not pins_leave_too_few_cores(change[1], job) and not any(
+            each.path[:2] == problem.path[:2] for each in findings_of_change(job, change)
+        )
 
     part = connected_part_of_environment(environment, ("jobs", job))
     found: list[str] = []
@@ -84,6 +90,24 @@ def _finding_with_remedies(
         return problem
     hint = f"any of these would do: {'; '.join(found)}"
     return replace(problem, hint=f"{problem.hint}; {hint}" if problem.hint else hint)
+
+
+def pins_leave_too_few_cores(environment: Environment, name: str) -> bool:
+    """Return whether pins allow fewer cores than the work of a job's queries keeps busy, so that no partitions and no search help."""
+    job, most = environment.jobs[name], math.inf
+    if job.max_workers is not None:
+        most = (job.max_workers - 1) * max(own_worker_sizes(job))
+    most = min(most, job.cores or math.inf)
+    # With the spare cores to catch up, and without, as a refused job is planned. The partitions of several streams are rounded down.
+    return most < math.inf and all(
+        sum(
+            demand.needed - (len(demand.streams) > 1)
+            for demand in query_demands_and_findings(environment, as_asked)[0]
+            if demand.job == name and not demand.stage
+        )
+        > most * _CLOSE
+        for as_asked in ((), tuple(environment.jobs))
+    )
 
 
 def _described_environments_with_changed_job(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Job
@@ -149,7 +148,7 @@ def _own_spread_cores_and_findings(
             return [more], found.cores, []
     # All cores of its executors read: in one wave, shards may not deliver the records in the rest of the batch.
     if paid >= source.read_in_waves:
-        found = replace(found, read_at_once=source.read_in_waves, waves=1)
+        found = found._replace(read_at_once=source.read_in_waves, waves=1)
     late = found.waves == 1 and demand.partitions_to_read_in_one_wave >= source.read_in_waves
     return [found], found.cores, [_finding_of_too_few_shards(environment, demand)] if late else []
 

@@ -6,8 +6,8 @@ import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
@@ -24,8 +24,7 @@ _DOUBLINGS = 30
 """How often the time of a run is doubled at most."""
 
 
-@dataclass(frozen=True)
-class BatchTasks:
+class BatchTasks(NamedTuple):
     """Tasks into which a batch is divided.
 
     Attributes
@@ -44,8 +43,7 @@ class BatchTasks:
     shuffled: bool = False
 
 
-@dataclass(frozen=True)
-class LargestBatch:
+class LargestBatch(NamedTuple):
     """The largest batch of a query, at the peak.
 
     Attributes
@@ -135,15 +133,23 @@ def largest_batch(demand: QueryDemand, partitions: int, evenly: float) -> Larges
 @lru_cache(maxsize=_REMEMBERED)
 def fewest_shared_cores(batches: tuple[LargestBatch, ...], *, free: tuple[bool, ...] = ()) -> int:
     """Return the fewest cores on which every batch ends in time, whatever the others do; one for each task always does."""
-    may = free or [False] * len(batches)
-    own = [_fewest_tasks_on_own_cores(each, free=more) for each, more in zip(batches, may, strict=True)]
-    most = _cores_for_all_tasks(batches, own)
     return bisect_left(
-        range(most),
+        range(_undivided_tasks(batches, free)[1]),
         True,
         lo=1,
         key=lambda cores: divide_into_tasks_or_none(batches, cores, free=free) is not None,
     )
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _undivided_tasks(
+    batches: tuple[LargestBatch, ...], free: tuple[bool, ...]
+) -> tuple[tuple[BatchTasks, ...], int, tuple[BatchTasks, ...], list[float]]:
+    """Return the fewest tasks on own cores, these cores, a task for each partition, and the core-seconds that can be waiting with these."""
+    may = free or [False] * len(batches)
+    own = tuple(_fewest_tasks_on_own_cores(each, free=more) for each, more in zip(batches, may, strict=True))
+    plain = tuple(each.divided_into(each.partitions or 1) for each in batches)
+    return own, _cores_for_all_tasks(batches, own), plain, _waiting_core_seconds(batches, plain)
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -161,13 +167,12 @@ def divide_into_tasks_or_none(
         For each batch, whether its source may get more partitions.
     """
     may = free or [False] * len(batches)
-    own = tuple(_fewest_tasks_on_own_cores(each, free=more) for each, more in zip(batches, may, strict=True))
-    if _cores_for_all_tasks(batches, own) <= cores:
+    own, enough, undivided, waiting = _undivided_tasks(batches, free)
+    if enough <= cores:
         return own
-    plain = [each.divided_into(each.partitions or 1) for each in batches]
+    plain = [*undivided]
     while True:
         found = []
-        waiting = _waiting_core_seconds(batches, plain)
         for place, (batch, tasks) in enumerate(zip(batches, plain, strict=True)):
             most = _max_task_seconds(batch, waiting[place], cores)
             if batch.partitions and not tasks.shuffled and tasks.seconds >= most and may[place]:
@@ -182,6 +187,7 @@ def divide_into_tasks_or_none(
                 # All others wait for its larger work from now on, so they are divided again.
                 number = min(cores, batch.partitions) if batch.reading else cores
                 plain[place] = batch.divided_into(number, shuffled=True)
+                waiting = _waiting_core_seconds(batches, plain)
                 break
             else:
                 return None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import timedelta
+from typing import NamedTuple
 
 from millrace.config.document.problems import Finding
 from millrace.config.kafka.reading_options import KafkaReading
@@ -34,8 +34,7 @@ _WITHIN = timedelta(hours=20)
 _HAND_OVER = "the time in which one shard hands a record to this reader; p shards are read at a time"
 
 
-@dataclass(frozen=True)
-class SourcePartitions:
+class SourcePartitions(NamedTuple):
     """The partitions that a reader finds.
 
     Attributes

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 
 class InfeasibleError(ValueError):
@@ -171,8 +172,7 @@ def fewest_partitions_for_busy_cores(cores: int, needed: float, at_least: int) -
     return partitions
 
 
-@dataclass(frozen=True)
-class CoreSpread:
+class CoreSpread(NamedTuple):
     """Distribution of a batch over the cores.
 
     Attributes

@@ -13,6 +13,7 @@ from hypothesis import currently_in_test_context, event
 from millrace.config import Environment
 from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import Plan, plan, total_cost
+from millrace.sizing.alternatives.remedies import pins_leave_too_few_cores
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.simulation import Arrivals, simulate
 from millrace.sizing.simulation.plan_scenario import scenario_of_job, traffic_by_stream
@@ -148,6 +149,17 @@ def _pins(found: Plan) -> list[Callable[[Document], None]]:
             key = "shards" if stream.kind == "kinesis" else "partitions"
             pins.append(pin(stream.partitions.value, "streams", stream.name, key))
     return pins
+
+
+def pins_below_the_work_are_refused(document: Document) -> None:
+    """No change of a file is planned that leaves a job fewer cores than its work keeps busy, so a plan must refuse each."""
+    for name in document["jobs"]:
+        for pins in ({"cores": 1}, {"cores": 3}, {"cores": 10}, {"max_workers": 2}, {"max_workers": 4}):
+            pinned = copy.deepcopy(document)
+            pinned["jobs"][name] |= pins
+            environment = Environment.model_validate(pinned)
+            if pins_leave_too_few_cores(environment, name):
+                assert sized(pinned)[1] is None
 
 
 def order_and_names_change_nothing(document: Document) -> None:

@@ -16,6 +16,7 @@ from tests.unit.sizing.plan_relations import (
     a_steady_state_is_what_each_batch_gives,
     an_easier_environment_is_no_worse,
     order_and_names_change_nothing,
+    pins_below_the_work_are_refused,
     sized,
     the_plain_simulator_agrees,
     two_equal_jobs_cost_twice_one,
@@ -31,6 +32,7 @@ PHASES = (Phase.explicit, Phase.generate)
 RELATIONS = [
     (an_easier_environment_is_no_worse, (documents(), st.sampled_from([1.01, 1.3, 2, 8]))),
     (a_pin_changes_nothing, (documents(),)),
+    (pins_below_the_work_are_refused, (documents(),)),
     (order_and_names_change_nothing, (documents(),)),
     (two_equal_jobs_cost_twice_one, (documents(),)),
     (a_steady_state_is_what_each_batch_gives, (documents(),)),

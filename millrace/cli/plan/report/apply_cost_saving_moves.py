@@ -8,8 +8,6 @@ from typing import Any
 
 import typer
 
-from millrace.advisor.apply_changes import try_changes
-from millrace.advisor.findings.model import Change
 from millrace.config import Environment
 from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import total_cost
@@ -41,6 +39,10 @@ def write_moves_into_files(environment: Environment, moves: Sequence[CostSavingM
     ConfigurationError
         A number that no move has, or a value that a program cannot change.
     """
+    # Plans show moves far more often than they write them, and the advisor takes long to import.
+    from millrace.advisor.apply_changes import try_changes
+    from millrace.advisor.findings.model import Change
+
     known = {str(number): each for number, each in enumerate(moves, start=1)}
     asked = list(dict.fromkeys(each.strip() for each in numbers.split(",")))
     if not known.keys() >= set(asked):
