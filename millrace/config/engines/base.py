@@ -196,10 +196,13 @@ class JobBase(Model, ABC):
         "estimates it.",
     )
     cores: int | None = Field(
-        default=None, ge=1, description="Pins the executor cores; left out, the plan computes them."
+        default=None,
+        ge=1,
+        le=10_000,
+        description="Pins the executor cores; left out, the plan computes them.",
     )
     max_workers: int | None = Field(
-        default=None, ge=2, description="Pins the number of workers, driver included."
+        default=None, ge=2, le=10_000, description="Pins the number of workers, driver included."
     )
     scaling: Literal["auto", "fixed"] = Field(
         default="auto",

@@ -46,7 +46,10 @@ class MskCluster(Model):
         default=None, description="Type of the brokers, such as kafka.m7g.large; left out, the plan chooses."
     )
     brokers: int | None = Field(
-        default=None, ge=2, description="Pins the number of brokers; left out, the plan computes it."
+        default=None,
+        ge=2,
+        le=1_000,
+        description="Pins the number of brokers; left out, the plan computes it.",
     )
     storage: Size | None = Field(
         default=None,

@@ -38,6 +38,7 @@ class KafkaReading(Model):
     min_partitions: int | None = Field(
         default=None,
         ge=1,
+        le=200_000,
         description="Pins the minimum of tasks of a batch; left out, the plan computes it.",
     )
     start_offsets: dict[Partition, Offset] | None = Field(

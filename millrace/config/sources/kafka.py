@@ -72,7 +72,10 @@ class KafkaTopic(StreamConfig):
         "expression, also topics that are created later.",
     )
     partitions: int | None = Field(
-        default=None, ge=1, description="Pins the partition count; left out, the plan computes it."
+        default=None,
+        ge=1,
+        le=200_000,
+        description="Pins the partition count; left out, the plan computes it.",
     )
     retention: Duration = Field(
         default=timedelta(days=7),

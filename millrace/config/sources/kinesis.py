@@ -79,7 +79,7 @@ class KinesisStream(StreamConfig):
         json_schema_extra=remove_schema_default,
     )
     shards: int | None = Field(
-        default=None, ge=1, description="Pins the shard count; left out, the plan computes it."
+        default=None, ge=1, le=200_000, description="Pins the shard count; left out, the plan computes it."
     )
     retention: Duration = Field(
         default=timedelta(hours=24),

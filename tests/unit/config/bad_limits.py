@@ -38,6 +38,19 @@ ROWS = {
         LATENCY, LATENCY + "    cores: 12\n    max_workers: 3 #!\n", "jobs.clicks.max_workers", "3",
         "at least 4: 12 cores take 3 executors, and the driver", None,
     ),
+    # Computed anew for every worker, partition and broker, these numbers took minutes and then all memory.
+    "workers by a slip of the finger": (
+        LATENCY, LATENCY + "    max_workers: 99999999999 #!\n", "jobs.clicks.max_workers", "99999999999", "at most 10000", None,
+    ),
+    "cores by a slip of the finger": (
+        LATENCY, LATENCY + "    cores: 99999999999 #!\n", "jobs.clicks.cores", "99999999999", "at most 10000", None,
+    ),
+    "shards by a slip of the finger": (
+        CLICKS_RATE + CLICKS_SIZE, CLICKS_RATE + CLICKS_SIZE + "    shards: 99999999999 #!\n", f"{STREAM}.shards", "99999999999", "at most 200000", None,
+    ),
+    "brokers by a slip of the finger": (
+        CLUSTER_KIND, CLUSTER_KIND + "    brokers: 99999999999 #!\n", "kafka.main.brokers", "99999999999", "at most 1000", None,
+    ),
     "a broker type of another tier": (
         CLUSTER_KIND, CLUSTER_KIND + "    broker_type: express.m7g.large #!\n", "kafka.main.broker_type",
         "express.m7g.large", "with tier standard: kafka.m7g.large", None,
