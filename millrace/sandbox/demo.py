@@ -1,77 +1,42 @@
-"""``make demo``: the flights example is deployed, fed, killed and checked by its ledger."""
+"""``millrace demo``: the trial of the flights example, with the departures from New York in 2013 as records."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from rich.console import Console
-from rich.table import Column, Table
 
-from millrace.config import load
+from millrace.config import Environment, load
 from millrace.config.engines.versions import VERSIONS, SparkLine
-from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_localstack_and_kafka
-from millrace.sandbox.one_job_failure_drill import DrillFeed, DrillResult, FailureDrill
-from millrace.sandbox.operate_running_sandbox import save_endpoints as keep_record
-from millrace.sandbox.payloads import records_from_nycflights
+from millrace.config.queries import DeriveQuery, LandQuery
+from millrace.sandbox.environment_trial import TrialFeed
+from millrace.sandbox.payloads import PayloadWriters, payload_writers_of_query
+from millrace.sandbox.payloads.records_from_nycflights import read_departures
 from millrace.sandbox.programs.child_processes import RUN
-from millrace.sandbox.programs.history_server import start_sandbox_history_server
-from millrace.sandbox.programs.run_launch_document_locally import EVENT_LOGS
+from millrace.sandbox.records.traffic import TrafficFeed, TrafficShape
+from millrace.sandbox.trial_results import TableAfterTrial
 
 Records = Literal["few", "month", "all"]
 
 JOBS = ("departures", "flights")
 """Jobs of the example, which an environment for the demo must have."""
 
-_TELLING = (
-    *("carrier", "flight", "route", "delayed", "airline_name"),
-    *("dest_name", "plane_model", "temp", "wind_speed", "visib"),
-)
-"""Columns that show the enrichment beside the records' own."""
-
 _DIRTY_SHARE = 0.01
 _SEED = 2013
-_LIVE_MOST = 2_000
-"""Records at the end that are sent live: enough for a p95, sent in ten seconds."""
-_LIVE_SECONDS = 10.0
+_SECONDS = 60
+"""Time in which all records are sent, if the servers take them so fast."""
 
+_SHARE_AFTER_KILL = 0.4
 
-@dataclass
-class PhaseTimer:
-    """Timer of the phases of a run, which it shows as they pass."""
-
-    console: Console
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def time_phase(self, name: str) -> Iterator[None]:
-        """Time one phase."""
-        started = time.monotonic()
-        self.console.print(f"{name} …")
-        yield
-        self.seconds[name] = round(time.monotonic() - started, 1)
-        self.console.print(f"[green]✓[/] {name} [dim]{self.seconds[name]:.1f} s[/]", highlight=False)
-
-
-def progress_printer(console: Console) -> Callable[[str, str], None]:
-    """Return a function that prints the progress of a drill when its phase changes and every ten seconds."""
-    before, at = "", 0.0
-
-    def print_progress(phase: str, counts: str) -> None:
-        nonlocal before, at
-        if phase != before or time.monotonic() - at > 10:
-            before, at = phase, time.monotonic()
-            console.print(f"  {phase}: {counts}")
-
-    return print_progress
+_ADDED = (
+    *("produced", "landed", "derived", "dead_letters"),
+    *("lost", "duplicated", "dead_letters_altered", "different", "unknown"),
+)
+_SLOWEST = ("latency_p50_seconds", "latency_p95_seconds", "recovery_seconds")
 
 
 def write_environment_with_spark_version(environment: str, line: SparkLine) -> Path:
@@ -95,146 +60,61 @@ def write_environment_with_spark_version(environment: str, line: SparkLine) -> P
     return file
 
 
-def feed_by_job(records: Records) -> dict[str, DrillFeed]:
-    """Return the records of each job: Kinesis gets ten days (LocalStack slows down with volume), Kafka a month or all."""
-    kinesis = records_from_nycflights.read_departures(days=2 if records == "few" else 10)
+def departures_feed(
+    departures: pa.Table, payloads: PayloadWriters, *, per_second: float, dirty: float, seed: int = _SEED
+) -> TrafficFeed:
+    """Return a feed of departures in their order; the same seed spoils the same ones in the same way."""
+    rows = (row for batch in departures.to_batches(max_chunksize=10_000) for row in batch.to_pylist())
+    shape = TrafficShape(per_second=per_second, dirty=dirty, key="flight")
+    return TrafficFeed(lambda _number, _now: next(rows), payloads, shape, random.Random(seed))
+
+
+def feed_by_stream(environment: Environment, records: Records) -> dict[str, TrialFeed]:
+    """Return the records of each job's stream: Kinesis gets ten days (LocalStack slows down with volume), Kafka a month or all."""
+    kinesis = read_departures(days=2 if records == "few" else 10)
     kafka = (
-        records_from_nycflights.read_departures(days=5)
+        read_departures(days=5)
         if records == "few"
-        else records_from_nycflights.read_departures(month=1 if records == "month" else None)
+        else read_departures(month=1 if records == "month" else None)
     )
-    return dict(zip(JOBS, (_feed_of_table(kinesis), _feed_of_table(kafka)), strict=True))
+    feeds = {}
+    for job, departures in zip(JOBS, (kinesis, kafka), strict=True):
+        query = next(q for q in environment.jobs[job].queries.values() if isinstance(q, LandQuery))
+        payloads = payload_writers_of_query(query, environment.value_locations.root)
+        most = departures.num_rows
+        feed = departures_feed(departures, payloads, per_second=most / _SECONDS, dirty=_DIRTY_SHARE)
+        feeds[query.source] = TrialFeed(feed, most, round(most * _SHARE_AFTER_KILL))
+    return feeds
 
 
-def _feed_of_table(table: pa.Table) -> DrillFeed:
-    events = list(records_from_nycflights.flight_records(table, dirty_share=_DIRTY_SHARE, seed=_SEED))
-    live = min(_LIVE_MOST, len(events) // 5)
-    return DrillFeed(backlog=events[:-live], live=events[-live:], live_per_second=live / _LIVE_SECONDS)
-
-
-def exit_status_after_demo(console: Console, *, environment: str, records: Records, keep: bool) -> int:
-    """Run the demo; print its one JSON line last.
-
-    Returns
-    -------
-    int
-        0 only if nothing was lost or duplicated and every dead letter is byte-identical.
-    """
-    phases = PhaseTimer(console)
-    with running_servers_as_phase(phases, keep=keep) as (stack, broker):
-        # Only now: no other demo uses them any more.
-        for leftover in (RUN / "jobs", EVENT_LOGS):
-            shutil.rmtree(leftover, ignore_errors=True)
-        with phases.time_phase(f"deploy environment {environment} to LocalStack"):
-            sandbox = deploy_sandbox(environment, stack, broker)
-        outcomes = []
-        for job, feed in feed_by_job(records).items():
-            engine = sandbox.environment.jobs[job].engine
-            with phases.time_phase(f"job {job} ({engine}): send, run, kill -9, run again, check"):
-                drill = FailureDrill(sandbox, job, feed, seed=_SEED, report=progress_printer(console))
-                outcomes.append(drill.run())
-            outcomes[-1].ledger.write(RUN / "ledgers" / f"{job}.parquet")
-        for outcome in outcomes:
-            _print_example_rows_and_dead_letter(console, sandbox, outcome)
-        _print_phase_seconds(console, phases)
-        if keep:
-            _start_history_server_and_print_addresses(console, sandbox)
-        summary = demo_summary(outcomes)
-    console.print_json(json.dumps(summary), indent=None) if console.is_terminal else console.out(
-        json.dumps(summary)
-    )
-    return 0 if all(outcome.account.exact for outcome in outcomes) else 1
-
-
-@contextmanager
-def running_servers_as_phase(phases: PhaseTimer, *, keep: bool) -> Iterator[Any]:
-    """Start the servers as a timed phase; after a failure they are stopped, even with ``keep``."""
-    with ExitStack() as stack:
-        with phases.time_phase("start LocalStack and Kafka"):
-            pair = stack.enter_context(running_localstack_and_kafka(keep=keep))
-        yield pair
-
-
-def demo_summary(outcomes: list[DrillResult]) -> dict[str, Any]:
+def demo_summary(environment: Environment, tables: Mapping[str, TableAfterTrial]) -> dict[str, Any]:
     """Return the demo's closing JSON object: the sums of all jobs, with one entry per job below ``jobs``."""
-    accounts = [outcome.account for outcome in outcomes]
+    jobs = {job: _job_summary(environment, job, tables) for job in JOBS}
+    sums = {name: sum(each[name] for each in jobs.values()) for name in _ADDED}
+    return {**sums, **{name: max(each[name] for each in jobs.values()) for name in _SLOWEST}, "jobs": jobs}
+
+
+def _job_summary(environment: Environment, job: str, tables: Mapping[str, TableAfterTrial]) -> dict[str, Any]:
+    queries = environment.jobs[job].queries.values()
+    landed = tables[next(query.table for query in queries if isinstance(query, LandQuery))]
+    account, after_kill = landed.account, landed.after_kill
+    assert account is not None, f"the query of {job} reads its stream from the beginning"
+    assert after_kill is not None, "the demo sends records after the kill"
+    ends = (query.created_tables_by_place.items() for query in queries if isinstance(query, DeriveQuery))
+    derived = [tables[name] for own in ends for place, name in own if place[0] == "sink"]
+    comparisons = [each.comparison for each in derived if each.comparison is not None]
     return {
-        "produced": sum(a.produced for a in accounts),
-        "landed": sum(a.landed for a in accounts),
-        "dead_letters": sum(a.dead_letters for a in accounts),
-        "lost": sum(a.lost + a.derived_lost for a in accounts),
-        "duplicated": sum(a.duplicated + a.derived_duplicated for a in accounts),
-        "dead_letters_altered": sum(a.altered + a.misjudged for a in accounts),
-        "unknown": sum(a.unknown for a in accounts),
-        "rows_per_second": round(sum(o.accounted for o in outcomes) / sum(o.land_seconds for o in outcomes)),
-        "latency_p95_seconds": max(o.latency_p95_seconds for o in outcomes),
-        "recovery_seconds": max(o.recovery_seconds for o in outcomes),
-        "jobs": {
-            o.job: {
-                "produced": o.account.produced,
-                "landed": o.account.landed,
-                "derived": o.account.derived,
-                "dead_letters": o.account.dead_letters,
-                "rows_per_second": o.rows_per_second,
-                "latency_p95_seconds": o.latency_p95_seconds,
-                "latency_records": o.latency_records,
-                "recovery_seconds": o.recovery_seconds,
-            }
-            for o in outcomes
-        },
+        "produced": account.produced,
+        "landed": account.landed,
+        "derived": sum(each.rows for each in derived),
+        "dead_letters": account.dead_letters,
+        "lost": account.lost + sum(each.lost for each in comparisons),
+        "duplicated": account.duplicated + sum(each.doubled for each in comparisons),
+        "dead_letters_altered": account.altered + account.misjudged,
+        "different": sum(each.different for each in comparisons),
+        "unknown": account.unknown + sum(each.unknown for each in comparisons),
+        "latency_p50_seconds": after_kill.p50_seconds,
+        "latency_p95_seconds": after_kill.p95_seconds,
+        "latency_records": after_kill.records,
+        "recovery_seconds": after_kill.recovery_seconds,
     }
-
-
-def _print_example_rows_and_dead_letter(console: Console, sandbox: Sandbox, outcome: DrillResult) -> None:
-    catalog = sandbox.spark.catalog(sandbox.names.warehouse_url)
-    rows = catalog.load_table(outcome.derived_table).scan(limit=3).to_arrow()
-    shown = [name for name in rows.column_names if not name.startswith("_")]
-    picked = [name for name in _TELLING if name in shown] or shown[:8]
-    table = Table(
-        *(Column(name, overflow="fold") for name in picked),
-        title=f"three rows of {outcome.derived_table}",
-        title_justify="left",
-        show_lines=False,
-    )
-    for row in rows.select(picked).to_pylist():
-        table.add_row(*("" if row[name] is None else str(row[name]) for name in picked))
-    console.print(table)
-    letters = (
-        catalog.load_table(outcome.landed_table)
-        .scan(row_filter="_error is not null", selected_fields=("_id", "_stage", "_error", "_bytes"))
-        .to_arrow()
-    )
-    dead = letters.filter(pc.greater(pc.binary_length(letters["_bytes"]), 0)).slice(0, 1).to_pylist()
-    for letter in dead:
-        console.print(f"an example of the dead letters in {outcome.landed_table}:")
-        for name, value in (
-            ("identity", letter["_id"]),
-            ("reason", f"stage {letter['_stage']}: {letter['_error']}"),
-            ("bytes", repr(letter["_bytes"][:60]) + (" …" if len(letter["_bytes"]) > 60 else "")),
-            (
-                "replay",
-                f"millrace replay {outcome.job} --env {sandbox.environment.name} --id {letter['_id']}",
-            ),
-        ):
-            console.print(f"  {name:<9}{value}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _print_phase_seconds(console: Console, phases: PhaseTimer) -> None:
-    table = Table(
-        "phase", Column("seconds", justify="right"), title="where the time went", title_justify="left"
-    )
-    for name, seconds in phases.seconds.items():
-        table.add_row(name, f"{seconds:.1f}")
-    console.print(table)
-
-
-def _start_history_server_and_print_addresses(console: Console, sandbox: Sandbox) -> None:
-    history = start_sandbox_history_server()
-    keep_record(sandbox)
-    console.print("these servers keep running (stop them with `millrace sandbox stop`):")
-    for what, where in (
-        ("history server", history),
-        ("S3 and the other services", sandbox.stack.endpoint),
-        ("Kafka", sandbox.kafka.bootstrap),
-    ):
-        console.print(f"  {what}: {where}", highlight=False)

@@ -1,19 +1,23 @@
 """Trial of an environment on this machine: deployed to LocalStack, its jobs on local Spark, generated records in its streams.
 
 Each job is killed once with SIGKILL and started again; then every landing table is compared with the ledger of the sent
-records, and every derived table with one batch of its transform over the landed ones.
+records, and every derived table with one batch of its transform over the landed ones. ``millrace demo`` is such a trial.
 """
 
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from threading import Event as Flag
-from typing import Any
+
+from pyiceberg.table import Table
 
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandingQueryBase
@@ -22,15 +26,26 @@ from millrace.sandbox.local_runs import LocalJobRunner
 from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_localstack_and_kafka
 from millrace.sandbox.operate_running_sandbox import run_job_once_locally, save_endpoints
 from millrace.sandbox.programs.child_processes import (
+    RUN,
     SandboxError,
     StalledError,
     stop_left_programs,
     wait_until,
 )
+from millrace.sandbox.programs.history_server import start_sandbox_history_server
+from millrace.sandbox.programs.run_launch_document_locally import EVENT_LOGS, copy_then_move_event_logs
 from millrace.sandbox.records import traffic
-from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare_with_ledger
+from millrace.sandbox.records.ledger import Ledger, compare_with_ledger
 from millrace.sandbox.records.producer import BackgroundThread
 from millrace.sandbox.records.traffic_targets import sandbox_producer
+from millrace.sandbox.trial_results import (
+    DerivedTableComparison,
+    LandingAfterKill,
+    TableAfterTrial,
+    example_dead_letter,
+    example_row,
+    landing_after_kill,
+)
 
 _COMPARISON = Path(__file__).parent / "records" / "derived_tables_against_batch.py"
 _LOOK_SECONDS = 1.0
@@ -42,72 +57,6 @@ _OTHERS_SECONDS = 90.0
 
 
 @dataclass(frozen=True)
-class DerivedTableComparison:
-    """Comparison of a derived table with one batch of its transform over all landed records.
-
-    Attributes
-    ----------
-    rows
-        Rows of that batch.
-    lost, doubled, different, unknown
-        Rows that the table lacks, has more than once, has with other values, or has without any such record.
-    pending
-        Rows that the table lacks because they are written when the watermark has passed them.
-    left_out
-        Columns that are not compared, since two runs of the transform differ in them.
-    differing
-        Columns with differences.
-    reason
-        Why there is no comparison; None where there is one.
-    """
-
-    rows: int = 0
-    lost: int = 0
-    doubled: int = 0
-    different: int = 0
-    unknown: int = 0
-    pending: int = 0
-    left_out: Sequence[str] = ()
-    differing: Sequence[str] = ()
-    reason: str | None = None
-
-    @property
-    def is_wrong(self) -> bool:
-        """True if the table has other rows than the batch."""
-        return bool(self.lost or self.doubled or self.different or self.unknown)
-
-
-@dataclass(frozen=True)
-class TableAfterTrial:
-    """Content of a table after a trial.
-
-    Attributes
-    ----------
-    first_seconds
-        Seconds from the command's start to the first row; None for a table without rows, while others have some.
-    example
-        One row, by column, if any; without the core's own columns.
-    account
-        Account of a landing table whose query reads its streams from the beginning, by the ledger of the sent records.
-    comparison
-        Comparison of a derived table; None for other tables.
-    """
-
-    rows: int
-    first_seconds: float | None
-    example: Mapping[str, Any]
-    account: LedgerComparison | None
-    comparison: DerivedTableComparison | None = None
-
-    @property
-    def is_wrong(self) -> bool:
-        """True if a record is lost or doubled, or a row is another one."""
-        return any(
-            (self.account and self.account.has_lost_or_doubled, self.comparison and self.comparison.is_wrong)
-        )
-
-
-@dataclass(frozen=True)
 class TrialFeed:
     """Records for a stream.
 
@@ -115,10 +64,13 @@ class TrialFeed:
     ----------
     most
         Number of records that are sent; None for generated ones, which are sent until the end.
+    after_kill
+        How many of them, the last ones, are sent after the kill, half of these when the jobs have recovered.
     """
 
     feed: traffic.TrafficFeed
     most: int | None
+    after_kill: int = 0
 
 
 def jobs_with_upstream(environment: Environment, job: str | None) -> tuple[str, ...]:
@@ -190,72 +142,124 @@ def run_trial(
     with ExitStack() as stack:
         say("starting LocalStack and Kafka")
         local, broker = stack.enter_context(running_localstack_and_kafka(keep=keep))
+        for leftover in (RUN / "jobs", EVENT_LOGS):  # only now: no other run uses them any more
+            shutil.rmtree(leftover, ignore_errors=True)
         say("deploying to LocalStack")
         sandbox = deploy_sandbox(name, local, broker)
-        trial = _EnvironmentTrial(sandbox, jobs, feeds, say)
-        stack.callback(trial.local.kill_all)
-        stack.callback(trial.stop_traffic)
-        trial.start()
-        say(f"running {', '.join(jobs)} on local Spark; sending to {', '.join(feeds)}")
-        generated = [trial.send_stream(stream) for stream, feed in feeds.items() if feed.most is None]
-        producers = [trial.send_stream(stream) for stream, feed in feeds.items() if feed.most is not None]
-        first = trial.measure_seconds_to_first_rows(began)
-        trial.kill_and_restart_jobs("kill -9", {})
-        until = time.monotonic() + (seconds if generated else 0.0)
-        trial.wait_while_jobs_run(
-            lambda: time.monotonic() >= until, seconds + _START_SECONDS, "further records"
-        )
-        for each in generated:
-            each.stop()
-        trial.wait_while_jobs_run(
-            lambda: all(each.done for each in producers), math.inf, "all records to be sent"
-        )
-        say("waiting until all sent records have landed")
-        # Rows that are still missing after a long wait are lost.
-        trial.wait_for_rows_and_describe_missing(
-            {table: len(ledger) for table, ledger in trial.ledger_by_table().items()}
-        )
-        trial.store_derived_comparisons()
-        # A table without any row is not a success either.
-        tables = {
-            table: trial.table_after_trial(table, first.get(table))
-            for table in {**first, **trial.ledger_by_table(), **trial.derived}
-        }
-        trial.stop()
+        tables = EnvironmentTrial(sandbox, jobs, feeds, say=say).run(began, seconds)
         if keep:
             save_endpoints(sandbox)
+            say(f"Spark's history server: {start_sandbox_history_server()}")
         return tables
 
 
-class _EnvironmentTrial(JobsDrill):
-    """Drill of jobs of a sandbox on all their tables."""
+class EnvironmentTrial(JobsDrill):
+    """Drill of jobs of a sandbox on all their tables; the parameters are those of :func:`run_trial`."""
 
     def __init__(
-        self, sandbox: Sandbox, jobs: Sequence[str], feeds: Mapping[str, TrialFeed], say: Say
+        self, sandbox: Sandbox, jobs: Sequence[str], feeds: Mapping[str, TrialFeed], *, say: Say
     ) -> None:
-        self.local = LocalJobRunner(spark=sandbox.spark)
-        super().__init__(self.local, sandbox.names, jobs, seed=0, say=say)
+        self._local = LocalJobRunner(spark=sandbox.spark)
+        super().__init__(self._local, sandbox.names, jobs, seed=0, say=say)
+        self._sandbox = sandbox
         self._queries = [query for job, _, query in sandbox.environment.queries if job in jobs]
+        self._landing = [
+            (job, query)
+            for job, _, query in sandbox.environment.queries
+            if job in jobs and isinstance(query, LandingQueryBase)
+        ]
         self._feeds = feeds
-        self._environment = sandbox.environment
-        self.derived: dict[str, DerivedTableComparison] = {}
-        self.producers = {
+        self._recovered = Flag()
+        self._producers = {
             name: sandbox_producer(sandbox, name, max(1, min(500, round(each.feed.shape.per_second / 5))))
             for name, each in feeds.items()
         }
 
-    def send_stream(self, stream: str) -> BackgroundThread:
-        """Start to send the records of a stream, and return the thread that does so."""
-        feed, producer = self._feeds[stream], self.producers[stream]
+    def run(self, began: float, seconds: float) -> dict[str, TableAfterTrial]:
+        """Run the jobs, feed their streams, kill and restart the jobs, and account for every record.
+
+        Parameters
+        ----------
+        began
+            Time from which the seconds to the first rows count, of the monotonic clock.
+        """
+        try:
+            self.start()
+            self.say(f"running {', '.join(self.jobs)} on local Spark; sending to {', '.join(self._feeds)}")
+            generated = [
+                self._send_stream(stream) for stream, feed in self._feeds.items() if feed.most is None
+            ]
+            producers = [
+                self._send_stream(stream) for stream, feed in self._feeds.items() if feed.most is not None
+            ]
+            first = self._measure_seconds_to_first_rows(began)
+            growing = self._tables_that_grow_after_kill()
+            self.kill_and_restart_jobs("kill -9", growing)
+            self._recovered.set()
+            recovered = datetime.now(UTC)
+            until = time.monotonic() + (seconds if generated else 0.0)
+            self.wait_while_jobs_run(
+                lambda: time.monotonic() >= until, seconds + _START_SECONDS, "further records"
+            )
+            for each in generated:
+                each.stop()
+            self.wait_while_jobs_run(
+                lambda: all(each.done for each in producers), math.inf, "all records to be sent"
+            )
+            self.say("waiting until all sent records have landed")
+            ledgers = self.ledger_by_table()
+            # Rows that are still missing after a long wait are lost.
+            self.wait_for_rows_and_describe_missing({table: len(ledger) for table, ledger in ledgers.items()})
+            derived = self._derived_comparisons()
+            self.stop()
+        finally:
+            self.stop_traffic()
+            self._local.kill_all()
+        self._keep_event_logs()
+        after_kill = {
+            table: landing_after_kill(self._load_table(table), kill.recovery_seconds, recovered)
+            for kill in self.kills
+            for (table,) in growing[kill.job]
+        }
+        # A table without any row is not a success either.
+        return {
+            table: self._table_after_trial(table, first.get(table), derived.get(table), after_kill.get(table))
+            for table in {**first, **ledgers, **derived}
+        }
+
+    def stop_traffic(self) -> None:
+        """Let no sender wait any more, too."""
+        self.restarted.set()
+        self._recovered.set()
+        super().stop_traffic()
+
+    def _send_stream(self, stream: str) -> BackgroundThread:
+        feed, numbers = self._feeds[stream], count(1)
+
+        def wait_for_phase(_: object) -> None:
+            """Wait with the last records for the kill and for the recovery."""
+            left = math.inf if feed.most is None else feed.most - next(numbers)
+            if left < feed.after_kill:
+                self.restarted.wait()
+            if left < feed.after_kill / 2:
+                self._recovered.wait()
 
         def send_until_stopped(stop: Flag) -> None:
-            traffic.send_feed(
-                feed.feed, producer, most=feed.most, seconds=None, stop=stop, sent=lambda _: None
-            )
+            producer = self._producers[stream]
+            traffic.send_feed(feed.feed, producer, stop=stop, most=feed.most, pass_event=wait_for_phase)
 
         return self.send_in_background(send_until_stopped, stream)
 
-    def measure_seconds_to_first_rows(self, began: float) -> dict[str, float]:
+    def _tables_that_grow_after_kill(self) -> dict[str, list[list[str]]]:
+        """Return, by job, each landing table whose streams get records after the kill, as a group of its own."""
+        fed = {name for name, feed in self._feeds.items() if feed.most is None or feed.after_kill}
+        result: dict[str, list[list[str]]] = {}
+        for job, query in self._landing:
+            if fed.intersection(query.source_stream_names):
+                result.setdefault(job, []).append([query.table])
+        return result
+
+    def _measure_seconds_to_first_rows(self, began: float) -> dict[str, float]:
         """Wait for the first row of each table; return the seconds to it, by table."""
         written = [
             table
@@ -274,7 +278,7 @@ class _EnvironmentTrial(JobsDrill):
                 self.say(f"{self.names.table(table)}: first rows after {first[table]:.0f} s")
             return not missing
 
-        logs = ", ".join(str(runs[-1].process.log) for runs in self.local.by_job.values())
+        logs = ", ".join(str(runs[-1].process.log) for runs in self._local.by_job.values())
         what = f"a first row in {', '.join(missing)}; the jobs' logs: {logs}"
         self.wait_while_jobs_run(
             lambda: note_first_rows_and_tell_if_all() or bool(first), _START_SECONDS, what
@@ -290,12 +294,13 @@ class _EnvironmentTrial(JobsDrill):
             )
         return first
 
-    def store_derived_comparisons(self) -> None:
+    def _derived_comparisons(self) -> dict[str, DerivedTableComparison]:
         """Compare the derived tables of each job with one batch of their transforms, while the jobs may still write."""
+        environment, result = self._sandbox.environment, dict[str, DerivedTableComparison]()
         for job in self.jobs:
             tables = {
                 self.names.table(table): table
-                for query in self._environment.jobs[job].queries.values()
+                for query in environment.jobs[job].queries.values()
                 if isinstance(query, DeriveQuery)
                 for place, table in query.created_tables_by_place.items()
                 if place[0] == "sink"
@@ -305,40 +310,50 @@ class _EnvironmentTrial(JobsDrill):
             self.say(f"comparing {', '.join(tables.values())} with one batch of the transform")
             try:
                 done = run_job_once_locally(
-                    self.local.spark, self._environment, job, "comparison", (), "compared", _COMPARISON
+                    self._local.spark, environment, job, "comparison", (), "compared", _COMPARISON
                 )
             except SandboxError as error:
-                self.derived |= dict.fromkeys(tables.values(), DerivedTableComparison(reason=str(error)))
+                result |= dict.fromkeys(tables.values(), DerivedTableComparison(reason=str(error)))
             else:
-                self.derived |= {
-                    tables[name]: DerivedTableComparison(**result) for name, result in done["tables"].items()
+                result |= {
+                    tables[name]: DerivedTableComparison(**compared)
+                    for name, compared in done["tables"].items()
                 }
+        return result
 
-    def table_after_trial(self, table: str, first_seconds: float | None) -> TableAfterTrial:
-        """Return a table's content after the trial."""
-        full = self.names.table(table)
-        ledger = self.ledger_by_table().get(table)
-        account = None if ledger is None else compare_with_ledger(self.catalog, ledger, full)
-        rows = self.count_rows(table)
-        example = _example_row(self.catalog.load_table(full)) if rows else {}
-        return TableAfterTrial(rows, first_seconds, example, account, self.derived.get(table))
+    def _keep_event_logs(self) -> None:
+        """Copy the event logs of all runs to where the deployed jobs write them, and to the history server's folder."""
+        for job, runs in self._local.by_job.items():
+            place = self._sandbox.launch_document(job).content["event_logs"]
+            for run in runs:
+                copy_then_move_event_logs(self._sandbox.stack, run, place)
+
+    def _table_after_trial(
+        self,
+        name: str,
+        first: float | None,
+        comparison: DerivedTableComparison | None,
+        after_kill: LandingAfterKill | None,
+    ) -> TableAfterTrial:
+        account, letter, rows = None, None, self.count_rows(name)
+        if (ledger := self.ledger_by_table().get(name)) is not None:
+            ledger.write(RUN / "ledgers" / f"{name}.parquet")
+            account = compare_with_ledger(self.catalog, ledger, self.names.table(name))
+            letter = example_dead_letter(self._load_table(name)) if account.dead_letters else None
+        example = example_row(self._load_table(name)) if rows else {}
+        return TableAfterTrial(rows, first, example, account, comparison, after_kill, letter)
+
+    def _load_table(self, name: str) -> Table:
+        return self.catalog.load_table(self.names.table(name))
 
     def ledger_by_table(self) -> dict[str, Ledger]:
         """Return the ledgers of all streams of each landing table, without tables whose queries skip earlier records."""
         result: dict[str, set[str]] = {}
-        skipping = set()
-        landing = (query for query in self._queries if isinstance(query, LandingQueryBase))
-        for query in landing:
+        for _, query in self._landing:
             result.setdefault(query.table, set()).update(query.source_stream_names)
-            if query.start != "earliest":
-                skipping.add(query.table)
+        skipping = {query.table for _, query in self._landing if query.start != "earliest"}
         return {
-            table: Ledger.merge(self.producers[stream].ledger for stream in sorted(streams))
+            table: Ledger.merge(self._producers[stream].ledger for stream in sorted(streams))
             for table, streams in result.items()
             if table not in skipping
         }
-
-
-def _example_row(table: Any) -> Mapping[str, Any]:
-    (row,) = table.scan(limit=1).to_arrow().slice(0, 1).to_pylist()
-    return {name: value for name, value in row.items() if not name.startswith("_")}

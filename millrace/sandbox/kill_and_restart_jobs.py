@@ -129,6 +129,8 @@ class JobsDrill:
         self.catalog = runs.catalog(names)
         self.kills: list[JobKill] = []
         self.sending: list[BackgroundThread] = []
+        self.restarted = Flag()
+        """Set when all jobs have been killed and started again."""
         self._choose = random.Random(seed)
         self._started: list[str] = []
 
@@ -180,6 +182,7 @@ class JobsDrill:
             self.runs.kill_run(self.names, job)
             took[job], dead[job] = time.monotonic() - began, datetime.now(UTC)
             self.runs.restart_killed_job(self.names, job)
+        self.restarted.set()
         for job, groups in tables.items():
             self.say(f"{what}: waiting for the next commit of {job}")
             back = max(self._measure_recovery_seconds(job, group, dead[job], what) for group in groups)

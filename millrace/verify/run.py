@@ -204,7 +204,7 @@ class Verification:
             remark(f"{self.settings.kills} kills of each job, {len(story.reshards)} reshards")
         with clock.time_step("land and derive all") as remark:
             lacking = story.send_rest_stop_jobs_and_describe_missing()
-            remark(f"{sum(len(t.ledger) for t in story.traffic.values()):,} records")
+            remark(f"{sum(len(each.ledger) for each in story.producers.values()):,} records")
         if lacking:
             trouble.append(lacking)
         with clock.time_step("compare"):
@@ -271,9 +271,7 @@ class Verification:
         usage = VerificationUsage(
             runs=self._runs,
             shard_seconds=0.0 if story is None else _shard_seconds(story, now),
-            put_units=0
-            if story is None
-            else sum(t.units for t in story.traffic.values() if t.kind == "kinesis"),
+            put_units=0 if story is None else story.units["kinesis"],
             objects=self._objects,
             deployed_seconds=0.0 if self._made is None else now - self._made,
         )
@@ -298,7 +296,7 @@ class Verification:
 
 
 def _shard_seconds(story: VerificationScenario, end: float) -> float:
-    if "kinesis" not in story.traffic:
+    if "kinesis" not in story.producers:
         return 0.0
     begins = [at for at, _ in story.shards]
     spans = zip(story.shards, [*begins[1:], end], strict=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from typing import Any, Literal
@@ -15,14 +15,13 @@ from pyiceberg.catalog import Catalog
 
 from millrace.config.model import KafkaTopic
 from millrace.lifecycle.audits.kinesis import list_shards
-from millrace.lifecycle.aws_error_messages import AwsError, ThrottledError, translating_aws_errors
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.sandbox.kill_and_restart_jobs import (
     JobsDrill,
     Say,
     translating_table_errors,
     wait_for_condition,
 )
-from millrace.sandbox.payloads import PayloadWriters
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.records.ledger import Ledger, compare_with_ledger
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
@@ -53,62 +52,6 @@ def order_disturbances(kills: int, reshards: int) -> list[Turn]:
     return [turn for pair in zip_longest(resharding, killing) for turn in pair if turn is not None]
 
 
-@dataclass
-class StreamTraffic:
-    """Sender of records to one stream until it is stopped; the ledger has the acknowledged ones.
-
-    Attributes
-    ----------
-    units
-        PUT payload units of the records for the producer.
-    """
-
-    kind: str
-    payloads: PayloadWriters
-    producer: RecordProducer
-    settings: VerificationSettings
-    units: int = 0
-
-    @property
-    def ledger(self) -> Ledger:
-        """Ledger of the sent records."""
-        return self.producer.ledger
-
-    def send_until_stopped(self, stop: threading.Event) -> None:
-        """Send records until the flag is set.
-
-        Raises
-        ------
-        SandboxError, AwsError
-            The stream refused records.
-        """
-        choose = random.Random(self.settings.seed)
-        shape = TrafficShape(
-            per_second=self.settings.per_second,
-            dirty=self.settings.dirty,
-            key=default_key_field(self.payloads),
-            keys=1000,
-        )
-        feed = TrafficFeed(RecordGenerator(self.payloads.schema, choose).record, self.payloads, shape, choose)
-        try:
-            with translating_aws_errors(f"cannot send records to {self.kind}"):
-                send_feed(
-                    feed,
-                    self.producer,
-                    most=None,
-                    seconds=None,
-                    stop=stop,
-                    sent=lambda _: None,
-                    pass_event=self._count_units,
-                )
-        except ThrottledError as error:
-            # The producer has given up after its retries: callers must not retry.
-            raise AwsError(str(error)) from error
-
-    def _count_units(self, event: RecordToSend) -> None:
-        self.units += put_units(event.payload)
-
-
 class VerificationScenario(JobsDrill):
     """One verification's records, kills and reshards, between its deployment and its removal.
 
@@ -131,22 +74,36 @@ class VerificationScenario(JobsDrill):
         self._place = place
         self._copy = copy
         self._settings = settings
-        self.traffic = {kind: self._make_stream_traffic(kind) for kind in copy.sources}
+        self.producers = {kind: self._make_producer(kind) for kind in copy.sources}
+        self.units = Counter[str]()
+        """PUT payload units of the records for each stream."""
         self.reshards: list[tuple[int, int]] = []
         self.shards: list[tuple[float, int]] = []
         """Numbers of open shards, each with its time in seconds of the monotonic clock."""
 
-    def _make_stream_traffic(self, kind: str) -> StreamTraffic:
+    def _make_producer(self, kind: str) -> RecordProducer:
         names, stream = self._copy.names, self._copy.environment.streams[kind]
         own = names.stream(kind)
         if isinstance(stream, KafkaTopic):
             settings = self._place.kafka_settings(names, stream.cluster)
             create_topic_if_missing(settings, own, PARTITIONS, 30.0)
-            producer: RecordProducer = KafkaProducer(settings["bootstrap.servers"], own, settings=settings)
-        else:
-            batch = max(1, min(500, round(self._settings.per_second / _BATCHES_PER_SECOND)))
-            producer = KinesisProducer(self._place.client("kinesis"), own, batch=batch)
-        return StreamTraffic(kind, self._copy.sources[kind], producer, self._settings)
+            return KafkaProducer(settings["bootstrap.servers"], own, settings=settings)
+        batch = max(1, min(500, round(self._settings.per_second / _BATCHES_PER_SECOND)))
+        return KinesisProducer(self._place.client("kinesis"), own, batch=batch)
+
+    def _send_until_stopped(self, kind: str, stop: threading.Event) -> None:
+        payloads, choose = self._copy.sources[kind], random.Random(self._settings.seed)
+        shape = TrafficShape(
+            per_second=self._settings.per_second,
+            dirty=self._settings.dirty,
+            key=default_key_field(payloads),
+            keys=1000,
+        )
+        feed = TrafficFeed(RecordGenerator(payloads.schema, choose).record, payloads, shape, choose)
+        send_feed(feed, self.producers[kind], stop=stop, pass_event=partial(self._count_units, kind))
+
+    def _count_units(self, kind: str, event: RecordToSend) -> None:
+        self.units[kind] += put_units(event.payload)
 
     def start_all(self) -> None:
         """Start the records and all jobs, and wait until each has landed some.
@@ -156,8 +113,8 @@ class VerificationScenario(JobsDrill):
         DrillError
             A job did not land any in time.
         """
-        for name, traffic in self.traffic.items():
-            self.send_in_background(traffic.send_until_stopped, f"to-{name}")
+        for kind in self.producers:
+            self.send_in_background(partial(self._send_until_stopped, kind), f"to-{kind}")
         self.start()
         for leg in self._copy.legs:
             self.wait_for_first_rows(leg.landed, leg.job)
@@ -170,7 +127,7 @@ class VerificationScenario(JobsDrill):
         DrillError
             A job did not commit again, or the stream did not reach its number of shards.
         """
-        resharded = "kinesis" in self.traffic
+        resharded = "kinesis" in self.producers
         tables = {job: [[leg.landed] for leg in self._copy.legs if leg.job == job] for job in self.jobs}
         for turn in order_disturbances(self._settings.kills, self._settings.reshards if resharded else 0):
             if turn == "reshard":
@@ -214,8 +171,8 @@ class VerificationScenario(JobsDrill):
         str
             Missing rows by the tables' counts, for people; empty without any.
         """
-        for traffic in self.traffic.values():
-            self._wait_until_records_sent(traffic)
+        for kind in self.producers:
+            self._wait_until_records_sent(kind)
         for sending in self.sending:
             sending.stop()
         self.say("waiting until all records are landed and derived")
@@ -224,23 +181,23 @@ class VerificationScenario(JobsDrill):
         self.stop()
         return lacking
 
-    def _wait_until_records_sent(self, traffic: StreamTraffic) -> None:
-        what = f"{self._settings.records:,} records to {traffic.kind}"
+    def _wait_until_records_sent(self, kind: str) -> None:
+        what, ledger = f"{self._settings.records:,} records to {kind}", self.producers[kind].ledger
         self.say(f"sending {what}")
         seconds = self._settings.records / self._settings.per_second * 2 + 60
-        self.wait_while_jobs_run(lambda: len(traffic.ledger) >= self._settings.records, seconds, what, ())
+        self.wait_while_jobs_run(lambda: len(ledger) >= self._settings.records, seconds, what, ())
 
     def _expected_rows_by_table(self) -> dict[str, int]:
         """Return the number of rows by table, after all records were sent."""
         counts: dict[str, int] = {}
         for leg in self._copy.legs:
-            ledger = self.traffic[leg.stream].ledger
+            ledger = self.producers[leg.stream].ledger
             counts |= {leg.landed: len(ledger), leg.derived: len(ledger) - ledger.dirty_count}
         return counts
 
     def compare_tables(self) -> tuple[TableComparison, ...]:
         """Return the comparison of every leg's tables with the sent records."""
-        ledgers = {name: traffic.ledger for name, traffic in self.traffic.items()}
+        ledgers = {kind: producer.ledger for kind, producer in self.producers.items()}
         return compare_with_ledgers(self.catalog, self._copy, ledgers)
 
 

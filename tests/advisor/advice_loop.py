@@ -36,11 +36,12 @@ from millrace.sandbox.programs.run_launch_document_locally import (
     copy_then_move_event_logs,
 )
 from millrace.sandbox.records.ledger import row_count
-from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, yield_at_rate
+from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer
 from millrace.sizing import plan
 from tests.faults.batch_commits import commit_times
 from tests.faults.shop import orders_with_expected_results
 from tests.faults.shop_project import NAME, bring, run, write
+from tests.steady_rate import yield_at_rate
 
 HOME = RUN / "loop"
 JOB, QUERY, TOPIC, TABLE = "orders", "land-orders", "orders", "orders_landed"

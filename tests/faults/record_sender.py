@@ -12,7 +12,8 @@ from typing import Any
 
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.records.ledger import Ledger
-from millrace.sandbox.records.producer import BackgroundThread, RecordProducer, yield_at_rate
+from millrace.sandbox.records.producer import BackgroundThread, RecordProducer
+from tests.steady_rate import yield_at_rate
 
 DDL = "n BIGINT NOT NULL, text STRING"
 

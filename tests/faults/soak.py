@@ -35,8 +35,10 @@ from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.run_launch_document_locally import LocalJob
 from millrace.sandbox.programs.toolchain import java_home
 from millrace.sandbox.records.ledger import compare_with_ledger, row_count
-from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, yield_at_rate
+from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer
 from tests.faults.batch_commits import commit_times
+from tests.flight_records import flight_records
+from tests.steady_rate import yield_at_rate
 
 JOB = "flights"
 LANDED, DERIVED = "flights_landed", "flights_weather"
@@ -134,7 +136,7 @@ def endless() -> Iterator[RecordToSend]:
     """The flights of ten days, again and again: the same payload sent twice is two records."""
     table = records_from_nycflights.read_departures(days=10)
     for seed in itertools.count():
-        yield from records_from_nycflights.flight_records(table, dirty_share=DIRTY_SHARE, seed=seed)
+        yield from flight_records(table, dirty_share=DIRTY_SHARE, seed=seed)
 
 
 def held(sandbox: Sandbox, producer: KafkaProducer) -> Any:

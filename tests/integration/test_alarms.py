@@ -14,11 +14,11 @@ import pytest
 
 from millrace.etl.launch.metric_names import BY_NAME
 from millrace.infra.constructs.alarms import alarm_name
-from millrace.sandbox.one_job_failure_drill import DrillResult
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.run_launch_document_locally import METRICS_FILE
 from millrace.sizing import plan
 from millrace.sizing.alarms.reported_metrics import metric_namespace
+from tests.integration.conftest import JobOutcome
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ JOBS = ("departures", "flights")
 
 
 @pytest.fixture(scope="module")
-def cloudwatch(sandbox, aws, outcomes: dict[str, DrillResult]):
+def cloudwatch(sandbox, aws, outcomes: dict[str, JobOutcome]):
     """LocalStack's CloudWatch after the drill."""
     return aws.client("cloudwatch")
 

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
@@ -24,7 +23,11 @@ def test_every_record_is_accounted_for(outcomes, job):
     assert outcome.account.exact, outcome.account
     assert outcome.account.produced == outcome.account.landed == len(outcome.ledger)
     assert outcome.account.dead_letters == outcome.ledger.dirty_count > 0
-    assert outcome.account.derived == outcome.account.produced - outcome.account.dead_letters
+    assert outcome.derived.rows == outcome.account.produced - outcome.account.dead_letters
+    compared = outcome.derived.comparison
+    assert (compared.rows, compared.is_wrong, compared.reason) == (outcome.derived.rows, False, None)
+    assert outcome.landed.letter is not None
+    assert outcome.landed.letter["_bytes"]
 
 
 @pytest.mark.parametrize(
@@ -48,10 +51,10 @@ def test_columns_hold_what_was_sent(sandbox, outcomes):
     catalog = sandbox.spark.catalog(sandbox.names.warehouse_url)
     landed = catalog.load_table(outcomes["flights"].landed_table)
     result = landed.scan(row_filter="_error is null", selected_fields=columns).to_arrow().to_pylist()
-    feed = demo.feed_by_job("few")["flights"]
-    sent = [json.loads(event.payload) for event in [*feed.backlog, *feed.live] if event.dirt is None]
+    feed = demo.feed_by_stream(sandbox.environment, "few")["flights"]
+    sent = [json.loads(event.payload) for event in feed.feed.events(most=feed.most) if event.dirt is None]
     assert Counter(tuple(row[c] for c in columns) for row in result) == Counter(
-        tuple(row[c] for c in columns) for row in sent
+        tuple(row.get(c) for c in columns) for row in sent
     )
 
 
@@ -65,13 +68,14 @@ def test_event_logs_and_checkpoints_are_on_s3(sandbox, outcomes, aws):
     assert any("/commits/" in item["Key"] for item in checkpoints["Contents"])
 
 
-def test_summary_is_the_sum(outcomes):
-    summary = demo.demo_summary(list(outcomes.values()))
+def test_summary_is_the_sum(sandbox, drill, outcomes):
+    summary = demo.demo_summary(sandbox.environment, drill.tables)
     assert summary["lost"] == summary["duplicated"] == summary["dead_letters_altered"] == 0
     assert summary["produced"] == summary["landed"] == sum(len(o.ledger) for o in outcomes.values())
     assert summary["recovery_seconds"] > 0
-    assert summary["rows_per_second"] > 0
-    assert np.isfinite(summary["latency_p95_seconds"])
+    assert 0 < summary["latency_p50_seconds"] <= summary["latency_p95_seconds"]
+    records = {job: each["latency_records"] for job, each in summary["jobs"].items()}
+    assert all(0 < records[job] <= each.account.produced * 0.4 for job, each in outcomes.items())
 
 
 def test_kafkas_own_tools_see_how_far_the_topic_was_read(sandbox, outcomes):

@@ -51,7 +51,7 @@ def demo(log: Path, sandbox: Path) -> Iterator[subprocess.Popen[bytes]]:
 def test_servers_end_with_the_demo(tmp_path, number, status):
     log = tmp_path / "demo.log"
     with demo(log, tmp_path / "sandbox") as running:
-        wait_for(log, "deploy environment local", running)
+        wait_for(log, "deploying to LocalStack", running)
         started = psutil.Process(running.pid).children(recursive=True)
         assert len(started) >= 2  # LocalStack and Kafka at least
         running.send_signal(number)

@@ -10,14 +10,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from millrace.sandbox import operate_running_sandbox
-from millrace.sandbox.one_job_failure_drill import DrillResult
 from millrace.sandbox.programs.child_processes import SandboxError
+from tests.integration.conftest import JobOutcome
 
 QUERY = "land-flights"
 
 
 @pytest.fixture(scope="module")
-def letter(outcomes: dict[str, DrillResult]) -> tuple[str, bytes]:
+def letter(outcomes: dict[str, JobOutcome]) -> tuple[str, bytes]:
     ledger = outcomes["flights"].ledger
     return next(
         (i, p)
@@ -31,7 +31,8 @@ def letter(outcomes: dict[str, DrillResult]) -> tuple[str, bytes]:
 def test_a_corrected_letter_lands_once(sandbox, outcomes, letter, tmp_path):
     identity, payload = letter
     mended = json.loads(payload)
-    mended["distance"] = int(str(mended["distance"]).removesuffix(" miles"))
+    (spoiled,) = (name for name, value in mended.items() if value == "no such value")
+    mended[spoiled] = 7
     corrected = tmp_path / "corrected.jsonl"
     encoded = base64.b64encode(json.dumps(mended).encode()).decode()
     corrected.write_text(json.dumps({"id": identity, "payload_base64": encoded}) + "\n")
@@ -46,11 +47,11 @@ def test_a_corrected_letter_lands_once(sandbox, outcomes, letter, tmp_path):
     assert (second["good"], second["already"]) == (0, 1)
     catalog = sandbox.spark.catalog(sandbox.names.warehouse_url)
     table = catalog.load_table(outcomes["flights"].landed_table)
-    rows = table.scan(selected_fields=("_id", "_error", "distance")).to_arrow()
+    rows = table.scan(selected_fields=("_id", "_error", spoiled)).to_arrow()
     counts = Counter(rows["_id"].to_pylist())
     assert max(counts.values()) == 1
     replayed = [row for row in rows.to_pylist() if row["_id"].startswith(f"{identity}#")]
-    assert [(row["_error"], row["distance"]) for row in replayed] == [(None, mended["distance"])]
+    assert [(row["_error"], row[spoiled]) for row in replayed] == [(None, 7)]
     assert rows.num_rows == outcomes["flights"].account.landed + 1
 
 

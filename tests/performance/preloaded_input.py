@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 
 from millrace.sandbox.payloads import records_from_nycflights
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
+from tests.flight_records import flight_records
 
 TOPIC = "flights"
 PARTITIONS = 4
@@ -16,11 +17,7 @@ PARTITIONS = 4
 
 def clean(events: int, month: int | None = 1) -> Iterator[RecordToSend]:
     """So many flights, all good, of a month or of the whole year, from its beginning and again."""
-    made = list(
-        records_from_nycflights.flight_records(
-            records_from_nycflights.read_departures(month=month), dirty_share=0, seed=1
-        )
-    )
+    made = list(flight_records(records_from_nycflights.read_departures(month=month), dirty_share=0, seed=1))
     return itertools.islice(itertools.cycle(made), events)
 
 

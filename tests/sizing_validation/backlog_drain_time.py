@@ -18,6 +18,7 @@ from millrace.benchmark.fit import ModelFit
 from millrace.sandbox.payloads import records_from_nycflights
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.child_processes import locked_sandbox_without_left_programs
+from tests.flight_records import flight_records
 from tests.performance import hand_written_baselines, kafka_landing_speed, preloaded_input
 from tests.performance.benchmark_session import spark_session
 
@@ -119,9 +120,7 @@ def drained(fit: ModelFit, said: Callable[[str], None]) -> list[Drained]:
     """Try every setting; capacity is foretold by the fit of the training runs."""
     payloads = [
         event.payload
-        for event in records_from_nycflights.flight_records(
-            records_from_nycflights.read_departures(month=1), dirty_share=0, seed=1
-        )
+        for event in flight_records(records_from_nycflights.read_departures(month=1), dirty_share=0, seed=1)
     ]
     results = []
     shutil.rmtree(hand_written_baselines.HOME, ignore_errors=True)

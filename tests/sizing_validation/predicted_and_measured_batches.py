@@ -30,6 +30,7 @@ from millrace.sandbox import benchmark
 from millrace.sandbox.payloads import records_from_nycflights
 from millrace.sandbox.programs import cdk, kafka_broker, localstack
 from millrace.sandbox.programs.child_processes import RUN, locked_sandbox_without_left_programs
+from tests.flight_records import flight_records
 from tests.sizing_validation import alternative_duration_models
 from tests.sizing_validation.alternative_duration_models import Foretell
 
@@ -71,9 +72,7 @@ def measure(repetitions: int, batches: int, said: Callable[[str], None]) -> list
     launch = launch_document_in_assembly(Names(load("local"), ""), assembly, JOB)
     payloads = [
         event.payload
-        for event in records_from_nycflights.flight_records(
-            records_from_nycflights.read_departures(month=1), dirty_share=0, seed=1
-        )
+        for event in flight_records(records_from_nycflights.read_departures(month=1), dirty_share=0, seed=1)
     ]
     runs = schedule(repetitions, batches, seed=1)
     subject = benchmark.BenchmarkJob(launch, (QUERY,), {})

@@ -25,12 +25,13 @@ from millrace.infra.launch.launch_settings import job_settings
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import RUN, locked_sandbox_without_left_programs
 from millrace.sandbox.programs.localstack import ACCOUNT
-from millrace.sandbox.records.producer import BackgroundThread, KinesisProducer, yield_at_rate
+from millrace.sandbox.records.producer import BackgroundThread, KinesisProducer
 from millrace.sizing import plan
 from tests import kinesalite
 from tests.faults.round_setup import Stage
 from tests.http_servers import Handler, served
 from tests.kinesalite import Kinesalite
+from tests.steady_rate import yield_at_rate
 
 READ_BYTES_PER_SECOND = 2 * 1024**2
 CALLS_PER_SECOND = 5

@@ -9,7 +9,7 @@ import pytest
 
 from millrace.config import Names
 from millrace.config.model import Environment
-from millrace.lifecycle.changes.data_loss_refusals import data_loss_lines
+from millrace.lifecycle.changes.data_loss import data_loss_lines
 from tests.template.cloudformation_rules import Template
 from tests.template.test_existing_resources import EXISTING
 from tests.template.test_export_changes import PASSES, SAME, Change, changed, drop, full, put, templates

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from millrace.cli.extras import require_sandbox_extra
@@ -29,7 +30,8 @@ from millrace.config.engines.versions import LINES
 from millrace.sizing.readable_numbers import count
 
 if TYPE_CHECKING:
-    from millrace.sandbox.environment_trial import DerivedTableComparison, TableAfterTrial, TrialFeed
+    from millrace.sandbox.environment_trial import TrialFeed
+    from millrace.sandbox.trial_results import DerivedTableComparison, TableAfterTrial
 
 _RATE = 50.0
 """Records a second for each stream."""
@@ -65,34 +67,43 @@ def demo(
 ) -> None:
     """Run the flights example on this machine: deploy to LocalStack, run its jobs, kill them, check every record.
 
-    Starts LocalStack and a Kafka broker on 127.0.0.1 and deploys the environment with the CDK app that deploys to AWS. Sends
-    records to both jobs, kills each driver with SIGKILL while it works, starts it again, and compares both tables with the
-    ledger of what was sent. The last line is one JSON object. The exit status is 0 only if no record is lost or doubled.
+    A run like `millrace sandbox run`, with departures from New York in 2013 as records, one in a hundred spoiled on purpose. They
+    flow before and after each driver is killed with SIGKILL. The last line is one JSON object. The exit status is 0 only if no
+    record is lost or doubled, every dead letter has the bytes that were sent, and no derived row is another one.
 
     Each job runs on the Spark line of its engine version (`make spark SPARK=4.1` installs one).
 
     Stops everything that it started, also after Ctrl-C and after a failure.
     """
     require_sandbox_extra()
-    from millrace.sandbox.demo import JOBS, exit_status_after_demo, write_environment_with_spark_version
+    from millrace.sandbox.demo import (
+        JOBS,
+        demo_summary,
+        feed_by_stream,
+        write_environment_with_spark_version,
+    )
 
     if spark is not None:
         if spark not in LINES:
             raise typer.BadParameter(f"{spark}: must be one of {', '.join(LINES)}", param_hint="--spark")
         environment = str(write_environment_with_spark_version(environment, LINES[spark]))
     loaded = load(environment)
-    missing = [job for job in JOBS if job not in loaded.jobs]
-    if missing:
+    if any(job not in loaded.jobs for job in JOBS):
         what = f"the example's jobs, {' and '.join(JOBS)}, as in environments/local.yaml"
         raise loaded.value_locations.error_of_findings(
             [Finding(("jobs",), allowed=what, value=", ".join(loaded.jobs))]
         )
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=120)  # a pipe has no width; the default would fold the tables
-    status = exit_status_after_demo(console, environment=environment, records=records, keep=keep)
-    raise typer.Exit(status)
+    tables = _run_trial_and_print(loaded, environment, JOBS, feed_by_stream(loaded, records), 0.0, keep=keep)
+    summary = demo_summary(loaded, tables)
+    typer.echo(json.dumps(summary))
+    compared = [each.comparison for each in tables.values() if each.comparison is not None]
+    raise typer.Exit(
+        bool(
+            summary["dead_letters_altered"]
+            or any(each.reason for each in compared)
+            or any(each.is_wrong for each in tables.values())
+        )
+    )
 
 
 @sandbox_app.command("run")
@@ -155,7 +166,6 @@ def run_here(
     require_sandbox_extra()
     from millrace.sandbox import environment_trial
     from millrace.sandbox.localstack_deployment import make_stand_in
-    from millrace.sandbox.operate_running_sandbox import spark_of_running_sandbox
 
     loaded = load_environment_with_job(env, job, "--job")
     if lacking := list(_findings_of_sinks_without_server(loaded)):
@@ -169,14 +179,46 @@ def run_here(
     feeds = dict(
         _streams_with_feeds(loaded, environment_trial.streams_read_by(loaded, jobs), source, rate, seed)
     )
+    tables = _run_trial_and_print(loaded, env, jobs, feeds, seconds, keep=keep)
+    if any(landed.is_wrong for landed in tables.values()):
+        raise typer.Exit(1)
+    if sys.stdout.isatty():  # scripts do not need it
+        after = f"millrace plan --env {env}; reshards, replays and more kills: millrace verify --env {env} --sandbox --yes"
+        print_rich(f"[dim]next:[/dim] {escape(after)}")
+
+
+def _run_trial_and_print(
+    loaded: Environment,
+    env: str,
+    jobs: Sequence[str],
+    feeds: Mapping[str, TrialFeed],
+    seconds: float,
+    *,
+    keep: bool,
+) -> dict[str, TableAfterTrial]:
+    """Run a trial; print its steps on standard error, then a verdict on each table, and what keeps running."""
+    from millrace.sandbox import environment_trial
+    from millrace.sandbox.operate_running_sandbox import spark_of_running_sandbox
+
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    began = time.monotonic()
     tables = environment_trial.run_trial(
-        env, jobs, feeds, seconds=seconds, say=lambda text: typer.echo(f"{text} …", err=True), keep=keep
-    )
+        env, jobs, feeds, seconds=seconds, keep=keep,
+        say=lambda text: typer.echo(f"{time.monotonic() - began:4.0f} s  {text} …", err=True),
+    )  # fmt: skip
+    writer = {
+        table: own for own, _, query in loaded.queries for table in query.created_tables_by_place.values()
+    }
     for table, landed in tables.items():
-        typer.echo(f"{table}: {_landed_table_sentence(landed)}; example:")
         typer.echo(
-            f"  {', '.join(f'{name}={_value_as_text(value)}' for name, value in landed.example.items())}"
+            f"{table}: {_landed_table_sentence(landed)}; example:\n  {_values_as_text(landed.example)}"
         )
+        if (letter := landed.letter) is not None:
+            typer.echo(
+                f"  a dead letter: {letter['_id']}, stage {letter['_stage']}: {letter['_error']}; its bytes begin "
+                f"with {(letter['_bytes'] or b'')[:60]!r}\n  to decode it again: millrace replay {writer[table]} "
+                f"--env {env} --id {letter['_id']}"
+            )
     for own, name, query in loaded.queries:
         for end in query.sinks_by_place.values() if own in jobs else ():
             if end.sink.catalog_table is None:
@@ -189,11 +231,7 @@ def run_here(
             f"{spark.kafka}\n`millrace replay`, `backfill`, `audit` and `traffic` with --env {env} work on "
             "them"
         )
-    if any(landed.is_wrong for landed in tables.values()):
-        raise typer.Exit(1)
-    if sys.stdout.isatty():  # scripts do not need it
-        after = f"millrace plan --env {env}; reshards, replays and more kills: millrace verify --env {env} --sandbox --yes"
-        print_rich(f"[dim]next:[/dim] {escape(after)}")
+    return tables
 
 
 def _streams_with_feeds(
@@ -246,6 +284,10 @@ def _files_by_stream(source: Path, streams: Sequence[str]) -> dict[str, Path]:
     return {source.stem if source.stem in streams else streams[0]: source}
 
 
+def _values_as_text(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={_value_as_text(value)}" for name, value in row.items())
+
+
 def _value_as_text(value: Any) -> str:
     """Return a value as people read it: times and dates in ISO form, text and numbers plain."""
     if isinstance(value, dict):
@@ -263,10 +305,15 @@ def _landed_table_sentence(landed: TableAfterTrial) -> str:
     if (account := landed.account) is None:
         return f"{count(landed.rows, 'row')}, {first}; {_comparison_sentence(landed.comparison)}"
     letters = f", {account.dead_letters:,} of them dead letters" if account.dead_letters else ""
-    return (
+    sentence = (
         f"{count(account.produced, 'record')} sent, {count(landed.rows, 'row')}{letters}, {first}; "
         f"over a kill -9 {account.lost} lost, {account.duplicated} doubled, {account.unknown} others"
     )
+    if (after := landed.after_kill) is not None:
+        sentence += f", the next commit after {after.recovery_seconds:.0f} s"
+        if after.records:
+            sentence += f"; then {after.p50_seconds:.1f} s (p50) and {after.p95_seconds:.1f} s (p95) from arrival to commit"
+    return sentence
 
 
 def _comparison_sentence(comparison: DerivedTableComparison | None) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from contextlib import suppress
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -14,6 +16,9 @@ from millrace.config.document.problems import Path, dotted_path
 
 _WIDE = 1_000_000
 """Line width in characters, so large that a value on one line stays on one."""
+
+_INDENTED_LINE = re.compile(r"^( +)[^ \r\n#-]", re.MULTILINE)
+"""A line that shows the indent of its file."""
 
 
 class EditError(ValueError):
@@ -52,7 +57,7 @@ def set_value(text: str, path: Path, value: Any) -> str:
         raise EditError(f"{dotted_path(path)} spans several lines")
     begin, end = _node_span(node)
     if begin == end and isinstance(above, MappingNode):  # an empty value: the new one goes after the colon
-        at = _entry_end(*next(each for each in above.value if each[1] is node))
+        at = _value_end(*next((each, key) for key, each in above.value if each is node))
         return f"{text[:at]} {_value_in_yaml(value)}{text[at:]}"
     return text[:begin] + _value_in_yaml(value) + text[end:]
 
@@ -76,7 +81,7 @@ def remove_key(text: str, path: Path) -> str:
         merged = any(key.value == "<<" for key, _ in node.value)
         raise EditError("it comes by the merge key <<" if merged else f"{dotted_path(path)} is not there")
     key, value = node.value[place]
-    begin, end = key.start_mark.index, _last_value_end(value, key)
+    begin, end = key.start_mark.index, _value_end(value, key)
     if not node.flow_style:
         if len(node.value) == 1:
             raise EditError(
@@ -92,7 +97,7 @@ def remove_key(text: str, path: Path) -> str:
         stop = len(text) if line_end < 0 else line_end + 1
         return text[: text.rfind("\n", 0, begin) + 1] + text[stop:]
     if place > 0:
-        begin = _entry_end(*node.value[place - 1])
+        begin = _value_end(*reversed(node.value[place - 1]))
     elif len(node.value) > 1:
         end = node.value[1][0].start_mark.index
     return text[:begin] + text[end:]
@@ -126,20 +131,23 @@ def _is_on_one_line(node: Node) -> bool:
     return not isinstance(node, ScalarNode) or node.style not in ("|", ">")
 
 
-def _node_span(node: Node) -> tuple[int, int]:
-    assert node.start_mark is not None
-    assert node.end_mark is not None
+def _node_span(node: Any) -> tuple[int, int]:
     return node.start_mark.index, node.end_mark.index
 
 
-def _entry_end(key: Node, value: Node) -> int:
-    """Return the index at which an entry of a mapping ends; an empty value has its own mark at the next token.
+def _value_end(value: Node, key: Node | None = None) -> int:
+    """Return the index at which a value ends; a block's own end mark lies after the comments that follow it.
 
-    An alias has the marks of its anchor, which is above: for its entry, the index after the colon, on the same line.
+    An alias has the marks of its anchor, which is above, and an empty value those of the next token: for an entry with either,
+    the index after the colon.
     """
     begin, end = _node_span(value)
-    after = _node_span(key)[1] + 1
-    return end if after <= begin < end else after
+    if key is not None and not (after := _node_span(key)[1] + 1) <= begin < end:
+        return after
+    if isinstance(value, MappingNode | SequenceNode) and not value.flow_style:
+        last = value.value[-1]
+        return _value_end(*reversed(last)) if isinstance(value, MappingNode) else _value_end(last)
+    return end if _is_on_one_line(value) else max(begin, end - 1)  # a block of text ends at its last line
 
 
 def _value_in_yaml(value: Any) -> str:
@@ -154,15 +162,10 @@ def _value_in_yaml(value: Any) -> str:
     written = str(stream.getvalue()).strip().removeprefix("{k: ").removesuffix("}")
     # Some plain words, such as ":0", are valid in a block but not within braces, and the library writes both the
     # same way. JSON is YAML in both places.
-    within = _is_read_as(f"a: {{b: 0, k: {written}}}", {"a": {"b": 0, "k": value}})
-    return written if within else json.dumps(value, ensure_ascii=False)
-
-
-def _is_read_as(text: str, value: Any) -> bool:
-    try:
-        return bool(YAML(typ="safe", pure=True).load(text) == value)
-    except YAMLError:
-        return False
+    with suppress(YAMLError):
+        if YAML(typ="safe", pure=True).load(f"a: {{b: 0, k: {written}}}") == {"a": {"b": 0, "k": value}}:
+            return written
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _insert_value(text: str, node: Node, path: Path, depth: int, value: Any) -> str:
@@ -179,35 +182,22 @@ def _insert_value(text: str, node: Node, path: Path, depth: int, value: Any) -> 
         if not node.value:
             at = _node_span(node)[1] - 1
             return text[:at] + entry + text[at:]
-        at = _entry_end(*node.value[-1])
+        at = _value_end(*reversed(node.value[-1]))
         return f"{text[:at]}, {entry}{text[at:]}"
     first = node.value[0][0].start_mark
-    step = _indent_of_file(text)
+    indented = _INDENTED_LINE.search(text)
+    step = len(indented[1]) if indented else 2
     lines = [f"{' ' * (first.column + step * n)}{_value_in_yaml(key)}:" for n, key in enumerate(rest)]
     lines[-1] += f" {_value_in_yaml(value)}"
     ends = "\r\n" if "\r\n" in text else "\n"
     block = ends.join(lines)
     single = [each for each in node.value if _is_on_one_line(each[1])]
     if len(rest) > 1:  # a new mapping goes last, after its neighbours' blocks
-        return _with_lines_after(text, _last_value_end(node), block, ends)
+        return _with_lines_after(text, _value_end(node), block, ends)
     if single:  # a new value goes with the other single values, before blocks
-        return _with_lines_after(text, _entry_end(*single[-1]), block, ends)
+        return _with_lines_after(text, _value_end(*reversed(single[-1])), block, ends)
     begin, indent = int(first.index), " " * int(first.column)
     return f"{text[:begin]}{block.lstrip()}{ends}{indent}{text[begin:]}"
-
-
-def _last_value_end(node: Node, key: Node | None = None) -> int:
-    """Return the index at which the last value in a node ends; a block's own end mark lies after the comments that follow it."""
-    if key is not None and _node_span(node)[0] < _node_span(key)[0]:  # an alias
-        return _entry_end(key, node)
-    if isinstance(node, MappingNode) and not node.flow_style:
-        return _last_value_end(node.value[-1][1], node.value[-1][0])
-    if isinstance(node, SequenceNode) and not node.flow_style:
-        return _last_value_end(node.value[-1])
-    begin, end = _node_span(node)
-    if not _is_on_one_line(node):  # it ends at its last line
-        return max(begin, end - 1)
-    return _entry_end(key, node) if key is not None else end
 
 
 def _with_lines_after(text: str, at: int, block: str, ends: str) -> str:
@@ -216,12 +206,3 @@ def _with_lines_after(text: str, at: int, block: str, ends: str) -> str:
     if line_end < 0:
         return text + ends + block + ends
     return text[: line_end + 1] + block + ends + text[line_end + 1 :]
-
-
-def _indent_of_file(text: str) -> int:
-    """Return the indent of a file: that of its first indented line."""
-    for line in text.splitlines():
-        bare = line.lstrip(" ")
-        if bare and bare != line and not bare.startswith(("#", "-")):
-            return len(line) - len(bare)
-    return 2

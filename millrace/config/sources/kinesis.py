@@ -13,7 +13,7 @@ from pydantic import ByteSize, Field, StringConstraints
 from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.base import KeyArn, RoleArn, Slug, arn_region_account_resource, remove_schema_default
 from millrace.config.document.problems import MISSING, Finding, findings_for_refused_keys
-from millrace.config.sources import kinesis_charges, kinesis_metrics
+from millrace.config.sources import kinesis_charges_and_metrics
 from millrace.config.sources.base import (
     Charge,
     MonthlyStreamUsage,
@@ -62,7 +62,7 @@ class KinesisStream(StreamConfig):
     )
     refuses_fewer = True
     limits_parts = True
-    metrics = kinesis_metrics.METRICS
+    metrics = kinesis_charges_and_metrics.METRICS
     # EMR Serverless user guide.
     engine_jars: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "emr": ("/usr/share/aws/kinesis/spark-sql-kinesis/lib/spark-streaming-sql-kinesis-connector.jar",)
@@ -312,9 +312,9 @@ class KinesisStream(StreamConfig):
         if self.existing is not None:
             return iter(())
         by = (
-            kinesis_charges.on_demand_charges
+            kinesis_charges_and_metrics.on_demand_charges
             if self.mode == "on-demand"
-            else kinesis_charges.provisioned_charges
+            else kinesis_charges_and_metrics.provisioned_charges
         )
         return by(self.traffic_as_service_counts, self.retention, usage)
 
@@ -322,14 +322,16 @@ class KinesisStream(StreamConfig):
         """Yield alarms for readers that fall behind, and for throttled producers and readers."""
         if self.read_role is not None:
             return ()  # its metrics are in the other account
-        return kinesis_metrics.kinesis_alarms(names, names.stream(name), readers, created=self.is_created)
+        return kinesis_charges_and_metrics.kinesis_alarms(
+            names, names.stream(name), readers, created=self.is_created
+        )
 
     def put_charge(self, records: int, record_bytes: float) -> Charge:
         """Return the cost of PUT units, or of gigabytes."""
         by = (
-            kinesis_charges.put_on_demand_charge
+            kinesis_charges_and_metrics.put_on_demand_charge
             if self.mode == "on-demand"
-            else kinesis_charges.put_units_charge
+            else kinesis_charges_and_metrics.put_units_charge
         )
         return by(records, record_bytes)
 

@@ -15,7 +15,11 @@ from millrace.lifecycle.account.deployed_environment import (
     read_stack_outputs,
 )
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
-from millrace.lifecycle.changes.data_loss_refusals import data_loss_lines
+from millrace.lifecycle.changes.data_loss import (
+    data_loss_lines,
+    shorter_job_retention_lines,
+    shorter_retention_lines,
+)
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,
     StackChange,
@@ -30,10 +34,6 @@ from millrace.lifecycle.changes.refused_updates import (
     creates_lasting_resource,
     refused_change_lines,
     successive_templates,
-)
-from millrace.lifecycle.changes.shorter_retentions import (
-    shorter_job_retention_lines,
-    shorter_retention_lines,
 )
 from millrace.lifecycle.changes.stack_exports import (
     StackOrder,

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import random
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -77,37 +74,3 @@ def read_reference_table(name: str) -> pa.Table:
         column_types={"time_hour": pa.timestamp("us", "UTC")},
     )
     return csv.read_csv(_nycflights_data_folder() / f"{name}.csv", convert_options=options)
-
-
-def flight_records(table: pa.Table, *, dirty_share: float, seed: int) -> Iterator[RecordToSend]:
-    """Yield flights as records, a fixed and seeded share of them spoiled.
-
-    Parameters
-    ----------
-    dirty_share
-        Share of records that are broken JSON, hold a value of the wrong type, or are empty.
-    seed
-        The same seed spoils the same records in the same way.
-    """
-    choose = random.Random(seed)
-    for batch in table.to_batches(max_chunksize=10_000):
-        for row in batch.to_pylist():
-            key = f"{row['carrier']}{row['flight']}".encode()
-            if choose.random() < dirty_share:
-                dirt: Dirt = choose.choice(("broken", "retyped", "empty"))
-                yield RecordToSend(key, _spoil_flight(row, dirt, choose), dirt)
-            else:
-                yield RecordToSend(key, _encode_flight(row))
-
-
-def _encode_flight(row: dict[str, object]) -> bytes:
-    return json.dumps(row, separators=(",", ":")).encode()
-
-
-def _spoil_flight(row: dict[str, object], dirt: Dirt, choose: random.Random) -> bytes:
-    if dirt == "empty":
-        return b""
-    if dirt == "retyped":
-        return _encode_flight({**row, "distance": f"{row['distance']} miles"})
-    payload = _encode_flight(row)
-    return payload[: choose.randrange(1, len(payload) - 1)]

@@ -36,15 +36,6 @@ class RecordProducer(Protocol):
         """Send all events; call ``sent`` with the number of records acknowledged at a time."""
 
 
-def yield_at_rate(events: Iterable[RecordToSend], *, per_second: float, stop: Flag) -> Iterator[RecordToSend]:
-    """Yield events at a steady rate, until ``stop`` is set."""
-    started = time.monotonic()
-    for count, event in enumerate(events):
-        if stop.wait(max(0.0, started + count / per_second - time.monotonic())):
-            return
-        yield event
-
-
 class BackgroundThread(AbstractContextManager["BackgroundThread"]):
     """Work in a thread of its own, such as sending, for as long as a block lasts or until it is stopped.
 

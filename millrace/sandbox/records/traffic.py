@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from pyspark.sql.types import StringType, TimestampNTZType, TimestampType
 
+from millrace.lifecycle.aws_error_messages import AwsError, ThrottledError
 from millrace.sandbox.payloads import PayloadWriters
 from millrace.sandbox.payloads.read_file_records import FileRecord
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
@@ -254,10 +255,10 @@ def send_feed(
     feed: TrafficFeed,
     producer: RecordProducer,
     *,
-    most: int | None,
-    seconds: float | None,
     stop: Stop,
-    sent: Callable[[int], None],
+    most: int | None = None,
+    seconds: float | None = None,
+    sent: Callable[[int], None] = lambda _: None,
     pass_event: Callable[[RecordToSend], object] = lambda _: None,
 ) -> SentTraffic:
     """Send at the feed's rate until enough records were sent, the time is over, or ``stop`` is set; return what was sent.
@@ -279,6 +280,8 @@ def send_feed(
     ------
     SandboxError
         The stream or topic refused records; the ledger has the accepted ones.
+    AwsError
+        The service refused a call, also one that it throttles: the producer has tried often enough.
     """
     bucket = TokenBucket(feed.shape.rate_at, wait=stop.wait)
     started = time.monotonic()
@@ -294,7 +297,11 @@ def send_feed(
             pass_event(event)
             yield event
 
-    producer.send(paced_records(), sent=sent)
+    try:
+        producer.send(paced_records(), sent=sent)
+    except ThrottledError as error:
+        # Whoever waits for the end of this repeats what is throttled.
+        raise AwsError(str(error)) from error
     ledger = producer.ledger
     return SentTraffic(
         len(ledger),

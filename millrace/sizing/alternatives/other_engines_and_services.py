@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from types import MappingProxyType
 
-from millrace.config.model import Environment, MskCluster
+from millrace.config.model import Environment, MskCluster, Stream
 from millrace.config.queries import LandQuery, Query
 from millrace.config.units import format_duration
 from millrace.sizing.cost import HOURS
@@ -40,7 +40,7 @@ class StreamToTableService:
     freshness
         Least time from arrival to the table.
     reads
-        Whether it can read a stream.
+        Whether it can read a stream, by the stream and the MSK cluster of a topic; other topics have None.
     lacks
         What it does not do beside :data:`_NEVER`, in words.
     """
@@ -50,27 +50,9 @@ class StreamToTableService:
     price: str
     read: date
     freshness: timedelta
-    reads: Callable[[Environment, str], bool]
+    reads: Callable[[Stream, MskCluster | None], bool]
     lacks: str
     transforms: bool = False
-
-
-def _is_in_firehose(environment: Environment, stream: str) -> bool:
-    return environment.streams[stream].in_firehose
-
-
-def _is_on_demand(environment: Environment, stream: str) -> bool:
-    return environment.streams[stream].topic_or_capacity_mode == "on-demand"
-
-
-def _is_on_msk(environment: Environment, stream: str) -> bool:
-    cluster = environment.kafka.get(environment.streams[stream].cluster_name or "")
-    return isinstance(cluster, MskCluster)
-
-
-def _uses_express_broker(environment: Environment, stream: str) -> bool:
-    cluster = environment.kafka.get(environment.streams[stream].cluster_name or "")
-    return isinstance(cluster, MskCluster) and cluster.tier == "express"
 
 
 _DAY = date(2026, 11, 27)
@@ -79,15 +61,19 @@ _APPEND = "append only, no schema change, no backfill, no erasure"
 SERVICES = (
     StreamToTableService(
         "Amazon Data Firehose to Iceberg", 0.075, "$0.075 a GB in us-east-1, of the first 250 TB; a report of AWS's price page, unconfirmed",
-        _DAY, timedelta(seconds=60), _is_in_firehose, "exactly once (at least once), replay, schema change, erasure",
+        _DAY, timedelta(seconds=60), lambda stream, _: stream.in_firehose, "exactly once (at least once), replay, schema change, erasure",
     ),
     StreamToTableService(
-        "Kinesis streaming tables", None, "no page read", _DAY, timedelta(minutes=15), _is_on_demand, _APPEND,
+        "Kinesis streaming tables", None, "no page read", _DAY, timedelta(minutes=15),
+        lambda stream, _: stream.topic_or_capacity_mode == "on-demand", _APPEND,
     ),
-    StreamToTableService("MSK Data Delivery", None, "no page read", _DAY, timedelta(minutes=15), _uses_express_broker, _APPEND),
+    StreamToTableService(
+        "MSK Data Delivery", None, "no page read", _DAY, timedelta(minutes=15),
+        lambda _, cluster: cluster is not None and cluster.tier == "express", _APPEND,
+    ),
     StreamToTableService(
         "MSK Connect with an Iceberg sink", None, f"$0.11 an MCU-hour, ${0.11 * HOURS:.2f} a month; how many it needs is not known",
-        _DAY, timedelta(seconds=60), _is_on_msk, "a connector that AWS supports, erasure",
+        _DAY, timedelta(seconds=60), lambda _, cluster: cluster is not None, "a connector that AWS supports, erasure",
     ),
     StreamToTableService(
         "Managed Service for Apache Flink", None,
@@ -154,12 +140,17 @@ def service_alternatives(environment: Environment, now: Plan) -> list[Alternativ
         for line in lines
         if key.startswith(("streams.", "clusters.")) or line.name.startswith("S3 storage")
     )
-    found = []
+    streams, found = environment.streams, []
+    clusters = {
+        name: cluster
+        for name in read
+        if isinstance(cluster := environment.kafka.get(streams[name].cluster_name or ""), MskCluster)
+    }
     for each in SERVICES:
         usd = None if each.usd_gb is None else beside + each.usd_gb * gigabytes
         price = f"{each.price}; {each.read.isoformat()}"
         beyond = [*_unsupported_features(environment, each)]
-        if unread := sorted(name for name in read if not each.reads(environment, name)):
+        if unread := sorted(name for name in read if not each.reads(streams[name], clusters.get(name))):
             beyond.append(f"it cannot read {', '.join(unread)}")
             usd, price = None, f"no plan: {beyond[-1]}"
         lacks = ", ".join((each.lacks, *(() if each.transforms else _NEVER.values())))

@@ -10,7 +10,7 @@ import pytest
 
 from millrace.config import Names, load
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.changes.data_loss_refusals import data_loss_lines
+from millrace.lifecycle.changes.data_loss import data_loss_lines
 from millrace.lifecycle.changes.deployment_changes import compare_templates
 from millrace.lifecycle.deploy import compare_with_deployed
 from tests.unit.lifecycle.test_deployed_diff import new, writing

@@ -9,11 +9,11 @@ import pytest
 
 from millrace.cli.run.changes_report import change_lines, changes_document, removal_questions
 from millrace.lifecycle.changes.compare_with_deployed import DeploymentChanges
-from millrace.lifecycle.changes.deployment_changes import compare_templates
-from millrace.lifecycle.changes.shorter_retentions import (
+from millrace.lifecycle.changes.data_loss import (
     shorter_job_retention_lines,
     shorter_retention_lines,
 )
+from millrace.lifecycle.changes.deployment_changes import compare_templates
 
 Resource = dict[str, Any]
 

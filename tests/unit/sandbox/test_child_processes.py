@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import os
@@ -14,9 +13,8 @@ from contextlib import suppress
 
 import psutil
 import pytest
-from rich.console import Console
 
-from millrace.sandbox import demo
+from millrace.sandbox import environment_trial
 from millrace.sandbox.programs import child_processes as processes
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import (
@@ -231,16 +229,15 @@ def test_one_sandbox_at_a_time(tmp_path, monkeypatch):
 
 def test_a_second_demo_leaves_the_first_ones_files_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "RUN", tmp_path)
-    monkeypatch.setattr(demo, "RUN", tmp_path)
-    monkeypatch.setattr(demo, "EVENT_LOGS", tmp_path / "event-logs")
+    monkeypatch.setattr(environment_trial, "RUN", tmp_path)
+    monkeypatch.setattr(environment_trial, "EVENT_LOGS", tmp_path / "event-logs")
     for folder in (tmp_path / "jobs", tmp_path / "event-logs"):
         folder.mkdir()
-    console = Console(file=io.StringIO())
     with (
         locked_sandbox_without_left_programs(),
         pytest.raises(SandboxError, match="another sandbox command is running"),
     ):
-        demo.exit_status_after_demo(console, environment="local", records="few", keep=False)
+        environment_trial.run_trial("local", ["flights"], {}, seconds=0, say=lambda _: None)
     assert {path.name for path in tmp_path.iterdir()} >= {"jobs", "event-logs"}
 
 

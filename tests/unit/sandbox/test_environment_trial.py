@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,11 +14,11 @@ from millrace.cli import app
 from millrace.cli.run.sandbox import _files_by_stream, _landed_table_sentence
 from millrace.config import ConfigurationError
 from millrace.sandbox import environment_trial, operate_running_sandbox
-from millrace.sandbox.environment_trial import DerivedTableComparison, TableAfterTrial
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark
 from millrace.sandbox.records.ledger import Ledger, compare_tables_with_ledger
+from millrace.sandbox.trial_results import DerivedTableComparison, LandingAfterKill, TableAfterTrial
 
 
 def test_a_table_that_got_no_row_lost_what_was_sent() -> None:
@@ -57,6 +59,21 @@ def test_a_derived_table_is_judged_or_said_not_to_be(
     table = TableAfterTrial(3, 4.0, {}, None, comparison)
     assert table.is_wrong is wrong
     assert _landed_table_sentence(table) == f"3 rows, the first after 4 s; {told}"
+
+
+def test_a_landing_table_says_how_it_went_on_after_the_kill() -> None:
+    ledger = Ledger()
+    account = compare_tables_with_ledger(
+        ledger,
+        pa.table({name: pa.array([], pa.string()) for name in ("_id", "_hash", "_error", "_bytes")}),
+        pa.chunked_array([pa.array([], pa.string())]),
+    )
+    table = TableAfterTrial(0, 4.0, {}, account, after_kill=LandingAfterKill(13.6, 1.42, 3.27, 200))
+    assert _landed_table_sentence(table).endswith(
+        "0 others, the next commit after 14 s; then 1.4 s (p50) and 3.3 s (p95) from arrival to commit"
+    )
+    none_after = replace(table, after_kill=LandingAfterKill(13.6, math.nan, math.nan, 0))
+    assert _landed_table_sentence(none_after).endswith("the next commit after 14 s")
 
 
 def test_two_files_of_one_stream_are_a_question(tmp_path: Path) -> None:
@@ -134,18 +151,26 @@ def test_what_is_kept_is_told_also_after_a_loss(
     project: Path, monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
     table = TableAfterTrial(3, 4.0, {"id": 1}, None, DerivedTableComparison(rows=3 + lost, lost=lost))
+    letter = {"_id": "clicks/7", "_stage": "decode", "_error": "not JSON", "_bytes": b"{" * 80}
     kept = []
 
     def trial(name: str, jobs: object, feeds: object, **options: object) -> dict[str, TableAfterTrial]:
         kept.append(options["keep"])
-        return {"copied": table}
+        return {"copied": table, "clicks": replace(table, letter=letter)}
 
     monkeypatch.setattr(environment_trial, "run_trial", trial)
     spark = SandboxSpark(stack=LocalStack("http://127.0.0.1:4566", "us-east-1", None), kafka="127.0.0.1:9092")
     monkeypatch.setattr(operate_running_sandbox, "spark_of_running_sandbox", lambda _: spark)
     done = run("--keep")
     assert (done.exit_code, kept) == (lost, [True])
-    for part in ("copied: 3 rows", "http://127.0.0.1:4566", "127.0.0.1:9092", "millrace sandbox stop"):
+    for part in (
+        "copied: 3 rows",
+        f"a dead letter: clicks/7, stage decode: not JSON; its bytes begin with {b'{' * 60!r}",
+        "millrace replay shop --env dev --id clicks/7",
+        "http://127.0.0.1:4566",
+        "127.0.0.1:9092",
+        "millrace sandbox stop",
+    ):
         assert part in done.output
     assert "left running" not in run().output
 

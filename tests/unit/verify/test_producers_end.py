@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import threading
-from collections.abc import Callable, Iterable
 
 import pytest
 from botocore.exceptions import ClientError
 
 from millrace.lifecycle.aws_error_messages import AwsError, ThrottledError
 from millrace.sandbox.kill_and_restart_jobs import wait_for_condition
-from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
-from millrace.sandbox.records.ledger import Ledger
-from millrace.sandbox.records.producer import BackgroundThread
-from millrace.verify.environment_copy import VerificationSettings
-from millrace.verify.scenario import StreamTraffic
+from millrace.sandbox.records.producer import BackgroundThread, KinesisProducer
+from millrace.sandbox.records.traffic import TrafficFeed, TrafficShape, send_feed
+from millrace.sandbox.schemas.traffic_values import RecordGenerator
 from tests.unit.verify.conftest import Make
 
 
@@ -22,21 +20,22 @@ class Throttled:
     """Kinesis, which takes no record of a whole call however often boto3 tries."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger()
-        self.ended = threading.Event()
+        self.asked = threading.Event()
 
-    def send(self, _: Iterable[RecordToSend], **__: Callable[[int], None]) -> None:
-        self.ended.set()
+    def put_records(self, **_: object) -> None:
+        self.asked.set()
         code = "ProvisionedThroughputExceededException"
         raise ClientError({"Error": {"Code": code, "Message": "Rate exceeded"}}, "PutRecords")
 
 
 def test_sending_that_has_ended_is_waited_for_no_longer_though_it_was_throttled(make: Make) -> None:
-    producer = Throttled()
-    [(kind, payloads)] = make("minimal").sources.items()
-    traffic = StreamTraffic(kind, payloads, producer, VerificationSettings())
-    sending = BackgroundThread(traffic.send_until_stopped, "to-kinesis")
-    assert producer.ended.wait(10)
+    client, choose = Throttled(), random.Random(1)
+    [payloads] = make("minimal").sources.values()
+    generator = RecordGenerator(payloads.schema, choose)
+    feed = TrafficFeed(generator.record, payloads, TrafficShape(per_second=100), choose)
+    producer = KinesisProducer(client, "clicks", batch=1)
+    sending = BackgroundThread(lambda stop: send_feed(feed, producer, stop=stop), "to-kinesis")
+    assert client.asked.wait(10)
     with pytest.raises(AwsError, match="AWS is throttling PutRecords"):
         sending.stop()
     looks: list[int] = []
