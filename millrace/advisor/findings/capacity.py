@@ -26,6 +26,11 @@ HIT = 0.8
 EQUAL = 6
 """Batches in a row with exactly as many records: arrivals are never so even, but a limit is."""
 
+CLEARED = 1.5
+"""Factor on the longest run of batches at the limit that the query has worked off: traffic that comes in waves reaches the limit
+in each, and a run that is no longer says where the log ends and nothing about a backlog.
+"""
+
 FIRST = 4.0
 """Records of a first batch that should have been limited, as a multiple of the usual."""
 
@@ -103,11 +108,20 @@ def flags_of_batches_at_limit(view: QueryView) -> Flags | None:
     """Tell which of enough settled batches ended at their limit; ``None`` where the limit does not end batch after batch."""
     behind = records_left_behind_by_batch(view.settled_batches)
     if behind is not None:
-        left: Flags = behind > 0
-        return left if left.mean() >= HIT and left[-EQUAL:].all() else None
-    records = view.records_per_batch
-    same = np.concatenate([[False], (records[1:] == records[:-1]) & (records[1:] > 0)])
-    return same if same[-EQUAL:].all() and not _has_rate_source(view.settled_batches[-1]) else None
+        hit: Flags = behind > 0
+        if hit.mean() < HIT:
+            return None
+    elif _has_rate_source(view.settled_batches[-1]):
+        return None
+    else:
+        records = view.records_per_batch
+        hit = np.concatenate([[False], (records[1:] == records[:-1]) & (records[1:] > 0)])
+        hit[0] = hit[1]
+    # Runs end at batches that took all that waited. The log may have cut the one that it begins with.
+    emptied = np.flatnonzero(~hit)
+    last = len(hit) - 1 - int(emptied.max(initial=-1))
+    longest = int(np.diff(emptied).max(initial=1)) - 1
+    return hit if last >= EQUAL and last > CLEARED * longest else None
 
 
 def _batch_limit_finding(view: QueryView, needed: int) -> Iterator[Finding]:

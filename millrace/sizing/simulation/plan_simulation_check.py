@@ -126,7 +126,7 @@ def simulated_queries_of_job(environment: Environment, plan: Plan, job: JobPlan)
     at_peak, seconds = _result_and_seconds_until_settled(environment, plan, job)
     # Starts of bounded runs are drawn: by so much time's records one run has more than another.
     spread = 0.0 if job.run is None else job.run.start_seconds.value
-    waiting = dict(_backlogs_after_outage(environment, plan, job))
+    waiting = dict(_backlogs_after_outage(environment, plan, job, at_peak))
     for name, query in job.queries.items():
         result, again = at_peak.queries[name], query.catch_up_seconds
         sla, settled = query.latency_seconds.value, seconds / 2
@@ -219,8 +219,14 @@ def _settling_seconds(job: JobPlan) -> float:
     return PEAK_TRIGGERS * max(query.trigger_seconds.value for query in job.queries.values())
 
 
-def _backlogs_after_outage(environment: Environment, plan: Plan, job: JobPlan) -> Iterator[tuple[str, float]]:
-    """Yield queries that still have a backlog when they should have caught up, with its records: of a part of an outage, in proportion."""
+def _backlogs_after_outage(
+    environment: Environment, plan: Plan, job: JobPlan, at_peak: JobResult
+) -> Iterator[tuple[str, float]]:
+    """Yield queries that still have a backlog when they should have caught up, with its records: of a part of an outage, in proportion.
+
+    The backlog is compared with that of the settled peak: before the outage, a job with batches longer than its triggers may not
+    have settled.
+    """
     planned = [
         query.catch_up_seconds.value for query in job.queries.values() if query.catch_up_seconds is not None
     ]
@@ -239,12 +245,17 @@ def _backlogs_after_outage(environment: Environment, plan: Plan, job: JobPlan) -
         for name, query in job.queries.items()
         if query.catch_up_seconds is not None
     }
-    seconds = max(due.values()) + _settling_seconds(job)
+    longest_sla = max(query.latency_seconds.value for query in job.queries.values())
+    seconds = max(due.values()) + max(_settling_seconds(job), 2 * longest_sla)
     arrivals = _peak_arrivals(environment, job.name, seconds)
     played = simulate(scenario_of_job(environment, plan, job.name, arrivals, outages=[Outage(begin, away)]))
     for name, latest in due.items():
-        result = played.queries[name]
-        usual = max(result.backlog[result.starts < begin], default=0.0)
-        late = result.backlog[(result.starts > latest) & (result.backlog > 1.1 * usual)]
+        result, peak = played.queries[name], at_peak.queries[name]
+        settled = result.backlog[result.starts < begin], peak.backlog[peak.starts > at_peak.seconds / 2]
+        usual = np.concatenate(settled).max(initial=0.0)
+        # However fast records are taken, they are gone only at the end of the batch that takes them.
+        longest = (result.ends - result.starts)[result.starts >= begin].max(initial=0.0)
+        more = max(0.0, longest - job.queries[name].trigger_seconds.value)
+        late = result.backlog[(result.starts > latest + more) & (result.backlog > 1.1 * usual)]
         if len(late):
             yield name, float(max(late)) / played_part

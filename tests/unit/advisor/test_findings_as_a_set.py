@@ -245,6 +245,22 @@ def logged(truth: Truth, each: int) -> History:
     return on_executors(event_logs_with_known_costs.history([truth]), truth.cores // each, each)
 
 
+@pytest.mark.parametrize("offsets", [True, False])
+@pytest.mark.parametrize(("rate", "kind"), [(3000.0, None), (3900.0, None), (4300.0, "silent-backlog")])
+def test_the_batch_at_which_a_log_ends_decides_nothing(rate, kind, offsets):
+    """Of 4,000 a second that the limit lets through: what waits grows from wave to wave, or it does not."""
+    truth = Truth(rate=rate, limit=40_000, seconds=500.0, swing=0.2, offsets=offsets)
+    made = event_logs_with_known_costs.history([truth])
+    [query] = made.queries
+    behind = [each.records_behind or 0 for each in query.batches]
+    assert not offsets or (max(behind[-10:]) > 1.1 * max(behind[-20:-10])) is (kind is not None)
+    for last in range(35, len(query.batches) + 1):
+        cut = replace(made, queries=(replace(query, batches=query.batches[:last]),))
+        assert [each for each in kinds(advise(cut)) if each == "silent-backlog"] == [kind] * (
+            kind is not None
+        ), last
+
+
 def lasting(made: History, factor: float) -> History:
     """The same log of a machine on which all takes so many times as long."""
 

@@ -95,6 +95,50 @@ def test_an_outage_that_takes_long_to_make_good(from_text: Loader) -> None:
     assert "catch_up: {outage: 10m" in line
 
 
+BATCHES_LONGER_THAN_TRIGGERS = """\
+project: advice
+account: "111122223333"
+kafka: {{main: {{kind: msk}}}}
+streams:
+  orders: {{kind: kafka, cluster: main, traffic: {{records_per_second: {rate}, record_size: 2000B}}}}
+jobs:
+  orders:
+    engine: glue
+    latency: {sla}
+    rate: {{records_per_second_per_core: {per_core}, batch_overhead: 5s}}
+    queries:
+      land: {{kind: land, source: orders, table: landed, schema: pipelines/clicks/schemas/click.ddl, trigger: {trigger}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rate", "per_core", "sla", "trigger"),
+    [
+        pytest.param("1070", "500", "3m", "5s", id="settles in more than twenty triggers"),
+        pytest.param("82.5", "10000", "90s", "1s", id="catches up in one batch"),
+        pytest.param(
+            "40", "10000", "90s", "1s", id="catches up in one batch that is longer than the catch-up"
+        ),
+    ],
+)
+def test_a_backlog_that_is_the_steady_state_is_caught_up(
+    from_text: Loader, rate: str, per_core: str, sla: str, trigger: str
+) -> None:
+    """As much waits at the settled peak, and after an outage no more than one batch takes."""
+    yaml = BATCHES_LONGER_THAN_TRIGGERS.format(rate=rate, per_core=per_core, sla=sla, trigger=trigger)
+    environment = from_text(yaml)
+    found = plan(environment)
+    assert contradictions_of_plan(environment, found) == []
+    job = found.jobs["orders"]
+    catch_up = job.queries["land"].catch_up_seconds
+    assert catch_up is not None
+    if rate == "1070":
+        soon = replace(job.queries["land"], catch_up_seconds=replace(catch_up, value=catch_up.value / 3))
+        early = replace(found, jobs=MappingProxyType({"orders": replace(job, queries={"land": soon})}))
+        [line] = contradictions_of_plan(environment, early)
+        assert "records still wait then" in line
+
+
 @pytest.mark.parametrize("name", environment_names(ROOT))
 def test_the_plans_of_this_repository_are_not_contradicted(name: str) -> None:
     environment = load(name, root=ROOT)
