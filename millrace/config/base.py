@@ -21,21 +21,29 @@ TableName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,126}$")
 
 DatabaseName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,127}$")]
 BucketName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
-KeyArn = Annotated[str, StringConstraints(pattern=_PARTITION + r":kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+$")]
-RoleArn = Annotated[str, StringConstraints(pattern=_PARTITION + r":iam::\d{12}:role/[A-Za-z0-9_+=,.@/-]+$")]
+KeyArn = Annotated[
+    str, StringConstraints(pattern=_PARTITION + r":kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+$")
+]
+RoleArn = Annotated[
+    str, StringConstraints(pattern=_PARTITION + r":iam::[0-9]{12}:role/[A-Za-z0-9_+=,.@/-]+$")
+]
 PolicyArn = Annotated[
-    str, StringConstraints(pattern=_PARTITION + r":iam::(\d{12}|aws):policy/[A-Za-z0-9_+=,.@/-]+$")
+    str, StringConstraints(pattern=_PARTITION + r":iam::([0-9]{12}|aws):policy/[A-Za-z0-9_+=,.@/-]+$")
 ]
 ClusterArn = Annotated[
     str,
-    StringConstraints(pattern=_PARTITION + r":kafka:[a-z0-9-]+:\d{12}:cluster/[A-Za-z0-9-]+/[A-Za-z0-9-]+$"),
+    StringConstraints(
+        pattern=_PARTITION + r":kafka:[a-z0-9-]+:[0-9]{12}:cluster/[A-Za-z0-9-]+/[A-Za-z0-9-]+$"
+    ),
 ]
 CertificateArn = Annotated[
-    str, StringConstraints(pattern=_PARTITION + r":acm:[a-z0-9-]+:\d{12}:certificate/[A-Za-z0-9-]+$")
+    str, StringConstraints(pattern=_PARTITION + r":acm:[a-z0-9-]+:[0-9]{12}:certificate/[A-Za-z0-9-]+$")
 ]
 SecretArn = Annotated[
     str,
-    StringConstraints(pattern=_PARTITION + r":secretsmanager:[a-z0-9-]+:\d{12}:secret:[A-Za-z0-9/_+=.@-]+$"),
+    StringConstraints(
+        pattern=_PARTITION + r":secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[A-Za-z0-9/_+=.@-]+$"
+    ),
 ]
 VpcId = Annotated[str, StringConstraints(pattern=r"^vpc-[0-9a-f]{8,17}$")]
 SubnetId = Annotated[str, StringConstraints(pattern=r"^subnet-[0-9a-f]{8,17}$")]

@@ -63,7 +63,7 @@ class Environment(Model):
     )
     account: str | None = Field(
         default=None,
-        pattern=r"^\d{12}$",
+        pattern=r"^[0-9]{12}$",
         description="AWS account of the environment; left out, the account of the credentials. `000000000000` is "
         "LocalStack.",
     )

@@ -36,15 +36,19 @@ class Network(Model):
 
     vpc: VpcId | None = Field(default=None, description="An existing VPC; left out, a VPC is created.")
     subnets: tuple[SubnetId, ...] = Field(default=(), description="Private subnets of that VPC.")
-    zones: dict[SubnetId, Annotated[str, StringConstraints(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$")]] = Field(
-        default_factory=dict,
-        description="Availability Zones of existing subnets, for Glue's connection; left out, Glue determines them.",
+    zones: dict[SubnetId, Annotated[str, StringConstraints(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9][a-z]$")]] = (
+        Field(
+            default_factory=dict,
+            description="Availability Zones of existing subnets, for Glue's connection; left out, Glue determines them.",
+        )
     )
-    zone_ids: tuple[Annotated[str, StringConstraints(pattern=r"^[a-z]{2,5}\d-az\d{1,2}$")], ...] = Field(
-        default=(),
-        description="Zone ids of a new VPC, as many as availability_zones; left out, the first ones that AWS "
-        "lists for the account, in no guaranteed order. A change replaces the subnets.",
-        examples=[["use1-az1", "use1-az2", "use1-az4"]],
+    zone_ids: tuple[Annotated[str, StringConstraints(pattern=r"^[a-z]{2,5}[0-9]-az[0-9]{1,2}$")], ...] = (
+        Field(
+            default=(),
+            description="Zone ids of a new VPC, as many as availability_zones; left out, the first ones that AWS "
+            "lists for the account, in no guaranteed order. A change replaces the subnets.",
+            examples=[["use1-az1", "use1-az2", "use1-az4"]],
+        )
     )
     cidr: str = Field(default="10.42.0.0/16", description="Private address range of a new VPC, /16 to /24.")
     availability_zones: int | None = Field(
@@ -188,7 +192,7 @@ class Governance(Model):
         "less a GB, and take 50 fan-out consumers in place of 20. Millrace does not set it.",
         examples=[True],
     )
-    other_accounts: tuple[Annotated[str, StringConstraints(pattern=r"^\d{12}$")], ...] = Field(
+    other_accounts: tuple[Annotated[str, StringConstraints(pattern=r"^[0-9]{12}$")], ...] = Field(
         default=(),
         description="Accounts beside the environment's own that its ARNs and images may be of.",
         examples=[["444455556666"]],
@@ -246,7 +250,9 @@ class Observability(Model):
     )
 
 
-Https = Annotated[str, StringConstraints(pattern=r"^https://[A-Za-z0-9.-]+(:\d{1,5})?(/[A-Za-z0-9/._~-]*)?$")]
+Https = Annotated[
+    str, StringConstraints(pattern=r"^https://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9/._~-]*)?$")
+]
 
 
 class SignIn(Model):
@@ -286,7 +292,7 @@ class HistoryServer(Model):
         Annotated[
             str,
             StringConstraints(
-                pattern=r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[a-z0-9/._-]+(:[A-Za-z0-9_.-]+|@sha256:[0-9a-f]{64})$"
+                pattern=r"^[0-9]{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[a-z0-9/._-]+(:[A-Za-z0-9_.-]+|@sha256:[0-9a-f]{64})$"
             ),
         ]
         | None

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 
 from millrace.config.base import Model, Slug, TableName
 from millrace.config.formats import DEFAULT, PayloadFormat
+from millrace.config.formats.base import schema_file_below_pipelines
 from millrace.config.kafka.reading_options import KafkaReading
 from millrace.config.processing_rate import Rate
 from millrace.config.sinks import Sink
@@ -136,7 +137,7 @@ class Payload(Model):
     def rules_with_any_field_rule(self, root: FilePath) -> Mapping[RouteName, Rule]:
         """Return its data rules, with :data:`ANY_FIELD` for a schema that takes a record with none of its fields."""
         try:
-            where = self.format.any_field_set_condition(root / self.schema_)
+            where = self.format.any_field_set_condition(schema_file_below_pipelines(root, self.schema_))
         except (ValueError, OSError, TypeError, KeyError):
             where = None
         return {**({} if where is None else {ANY_FIELD: Rule(where=where)}), **self.rules}

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, PlainSerializer, WithJsonSchema
 
-_DURATION = re.compile(r"^(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s|m|h|d)$")
+_DURATION = re.compile(r"^(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>ms|s|m|h|d)$")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST_SIZE = 24
 """Most characters of a size; below it, the float that is used to read it cannot overflow."""
 
-_SIZE = re.compile(r"^\d+(?:\.\d+)?\s?(?:B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)$")
+_SIZE = re.compile(r"^[0-9]+(?:\.[0-9]+)?\s?(?:B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)$")
 
 
 def parse_duration(value: Any) -> timedelta:

@@ -55,7 +55,7 @@ def update(
 
       millrace prices update --region eu-west-1
     """
-    if re.fullmatch(r"[a-z]{2,4}(-[a-z]+)+-\d", region) is None:
+    if re.fullmatch(r"[a-z]{2,4}(-[a-z]+)+-[0-9]", region) is None:
         raise wrong_option_error("--region", region, "the code of a region, such as eu-west-1")
     root = find_root()
     try:

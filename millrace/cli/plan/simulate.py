@@ -281,7 +281,7 @@ def _refuse_times_after_end(
 
 
 def _parse_partition_count(option: str, value: str) -> int:
-    if not value.isdecimal() or not 1 <= int(value) <= 100_000:
+    if not (value.isascii() and value.isdecimal()) or not 1 <= int(value) <= 100_000:
         raise wrong_option_error(option, value, "a number of partitions, 1 to 100,000")
     return int(value)
 

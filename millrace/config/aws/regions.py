@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-REGION = r"^[a-z]{2}(-[a-z]+)+-\d$"
+REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]$"
 """Pattern of a region's name."""
 
 AS_OF = date(2026, 11, 23)

@@ -10,6 +10,7 @@ from millrace.config.checks import transforms
 from millrace.config.checks.transforms import ProjectModules
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding, Path
+from millrace.config.formats.base import schema_file_below_pipelines
 from millrace.config.formats.change_format_base import CHANGE
 from millrace.config.formats.ddl import DdlType
 from millrace.config.model import Environment
@@ -90,7 +91,7 @@ class ColumnCatalog:
 def payload_fields(payload: Payload, root: FilePath) -> dict[str, DdlType] | None:
     """Return the fields of a payload by name; None if its schema file is wrong or its format has no fixed fields."""
     try:
-        fields = payload.format.fields(root / payload.schema_)
+        fields = payload.format.fields(schema_file_below_pipelines(root, payload.schema_))
     except (ValueError, OSError, TypeError, KeyError):
         return None
     return None if fields is None else {each.name: each.kind for each in fields}

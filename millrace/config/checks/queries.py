@@ -12,7 +12,7 @@ from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.document.yaml_tree import is_file
 from millrace.config.formats import KINDS as FORMATS
 from millrace.config.formats import PayloadFormat
-from millrace.config.formats.base import FormatUse
+from millrace.config.formats.base import MOST_SCHEMA_BYTES, FormatUse
 from millrace.config.formats.change_format_base import ChangeFormat
 from millrace.config.formats.debezium import DebeziumFormat
 from millrace.config.model import Environment
@@ -301,6 +301,8 @@ def check_format(path: Path, query: Payload, root: FilePath) -> Iterator[Finding
         yield Finding(
             (*path, "schema"), query.schema_, "a file that exists", did_you_mean_text(query.schema_, known)
         )
+    elif (size := use.schema.stat().st_size) > MOST_SCHEMA_BYTES:
+        yield use.wrong_schema_finding(f"a file of at most {MOST_SCHEMA_BYTES:,} bytes, and not {size:,}")
     else:
         yield from payload_format.check_schema(use)
     yield from payload_format.check(use)

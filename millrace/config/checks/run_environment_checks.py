@@ -6,6 +6,7 @@ stops at the first, so that one load reports everything.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Set
 from pathlib import Path as FilePath
 
@@ -68,7 +69,7 @@ def _check_clusters(environment: Environment) -> Iterator[Finding]:
         if not isinstance(cluster, MskCluster):
             for server in cluster.bootstrap_servers.split(","):
                 host, _, port = server.strip().rpartition(":")
-                if not host or not port.isdigit() or not 0 < int(port) < 65536:
+                if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
                     yield Finding((*path, "bootstrap_servers"), server.strip(), "host:port, comma separated")
             if cluster.authentication.kind == "iam" and cluster.arn is None:
                 yield Finding(

@@ -19,7 +19,7 @@ from millrace.config.document.problems import MISSING, Finding, Path
 _PATTERNS = {
     SLUG: SLUG_SAID,
     r"^[a-z][a-z0-9_]{0,126}$": "lower-case letters, digits and underscores, a letter first",
-    r"^\d{12}$": "an account number of twelve digits, in quotes",
+    r"^[0-9]{12}$": "an account number of twelve digits, in quotes",
     REGION: "a region, such as us-east-1",
     r"^(\*\.)?([a-z0-9_-]{1,63}\.)+[a-z][a-z0-9-]{0,62}$": "a domain name, such as example.com or *.example.com",
     r"^vpc-[0-9a-f]{8,17}$": "a VPC id, such as vpc-0123456789abcdef0",
@@ -29,40 +29,40 @@ _PATTERNS = {
     r"^[a-z0-9_]{1,127}$": "a Glue database: lower-case letters, digits and underscores",
     r"^[a-z0-9_]{1,255}$": "a Glue table: lower-case letters, digits and underscores",
     r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$": "a bucket's name: 3 to 63 lower-case letters, digits, dots, hyphens",
-    r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+$": (
+    r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+$": (
         "a key's ARN, such as arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
     ),
-    r"^arn:aws[a-z-]*:iam::\d{12}:role/[A-Za-z0-9_+=,.@/-]+$": (
+    r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9_+=,.@/-]+$": (
         "a role's ARN, such as arn:aws:iam::111122223333:role/streaming"
     ),
-    r"^arn:aws[a-z-]*:iam::(\d{12}|aws):policy/[A-Za-z0-9_+=,.@/-]+$": (
+    r"^arn:aws[a-z-]*:iam::([0-9]{12}|aws):policy/[A-Za-z0-9_+=,.@/-]+$": (
         "a policy's ARN, such as arn:aws:iam::111122223333:policy/boundary"
     ),
-    r"^arn:aws[a-z-]*:kafka:[a-z0-9-]+:\d{12}:cluster/[A-Za-z0-9-]+/[A-Za-z0-9-]+$": (
+    r"^arn:aws[a-z-]*:kafka:[a-z0-9-]+:[0-9]{12}:cluster/[A-Za-z0-9-]+/[A-Za-z0-9-]+$": (
         "an MSK cluster's ARN, such as arn:aws:kafka:us-east-1:111122223333:cluster/shared/abcd1234-ab12-1"
     ),
-    r"^arn:aws[a-z-]*:acm:[a-z0-9-]+:\d{12}:certificate/[A-Za-z0-9-]+$": (
+    r"^arn:aws[a-z-]*:acm:[a-z0-9-]+:[0-9]{12}:certificate/[A-Za-z0-9-]+$": (
         "a certificate's ARN, such as arn:aws:acm:us-east-1:111122223333:certificate/1234abcd"
     ),
-    r"^(arn:aws[a-z-]*:kinesis:[a-z0-9-]+:\d{12}:stream/)?[a-zA-Z0-9_.-]{1,128}$": (
+    r"^(arn:aws[a-z-]*:kinesis:[a-z0-9-]+:[0-9]{12}:stream/)?[a-zA-Z0-9_.-]{1,128}$": (
         "a stream's name, or its ARN where it is in another account"
     ),
-    r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$": "an Availability Zone, such as us-east-1a",
+    r"^[a-z]{2}(-[a-z]+)+-[0-9][a-z]$": "an Availability Zone, such as us-east-1a",
     r"^/([A-Za-z0-9_+=,.@-]+/)*$": "a path that begins and ends with /, such as /streaming/",
     r"^[a-z][a-z0-9-]{0,18}[a-z0-9]$": "2 to 20 lower-case letters, digits and hyphens, a letter first",
     r"^[a-z0-9]{1,10}$": "up to 10 lower-case letters and digits",
     r"^[^@\s]+@[^@\s]+\.[^@\s]+$": "an e-mail address",
     r"^[\t -/:-@\[\]-`{-~]$": "one character of ASCII that is no letter, digit or backslash",
     r"^[!-/:-@\[\]-`{-~]$": "one character of ASCII that is no letter, digit or backslash, and no blank",
-    r"^https?://[A-Za-z0-9._-]+(:\d{1,5})?(/\S*)?$": "an address that begins with https:// or http://, without a user",
+    r"^https?://[A-Za-z0-9._-]+(:[0-9]{1,5})?(/\S*)?$": "an address that begins with https:// or http://, without a user",
     r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[^*?\s]+$": (
         "a prefix, such as s3://company-lake/reference/airports"
     ),
-    r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[a-z0-9/._-]+(:[A-Za-z0-9_.-]+|@sha256:[0-9a-f]{64})$": (
+    r"^[0-9]{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[a-z0-9/._-]+(:[A-Za-z0-9_.-]+|@sha256:[0-9a-f]{64})$": (
         "an image in a private ECR repository, such as "
         "111122223333.dkr.ecr.us-east-1.amazonaws.com/spark:3.5.6"
     ),
-    r"^(Mon|Tue|Wed|Thu|Fri|Sat|Sun):([01]?\d|2[0-3])$": "a day and an hour, such as Sun:5",
+    r"^(Mon|Tue|Wed|Thu|Fri|Sat|Sun):([01]?[0-9]|2[0-3])$": "a day and an hour, such as Sun:5",
 }
 _KINDS = {
     "int_type": "a whole number",
@@ -214,7 +214,7 @@ _SHORT = {"": 1, "k": 1_000, "m": 1_000_000}
 
 def _number_hint(text: str) -> str | None:
     """Return a hint with the valid form of a number such as ``20,000``, ``20 000`` or ``20k``."""
-    if (match := re.fullmatch(r"(\d[\d,_' ]*(?:\.\d+)?) ?([kKmM]?)", text.strip())) is None:
+    if (match := re.fullmatch(r"([0-9][0-9,_' ]*(?:\.[0-9]+)?) ?([kKmM]?)", text.strip())) is None:
         return None
     number = float(re.sub("[,_' ]", "", match[1])) * _SHORT[match[2].lower()]
     return f"write {number:.15g}"

@@ -149,7 +149,7 @@ class GlueJob(JobBase):
     )
     maintenance_window: str = Field(
         default="Sun:5",
-        pattern=r"^(Mon|Tue|Wed|Thu|Fri|Sat|Sun):([01]?\d|2[0-3])$",
+        pattern=r"^(Mon|Tue|Wed|Thu|Fri|Sat|Sun):([01]?[0-9]|2[0-3])$",
         description="Day and hour (UTC) at which Glue may restart the job; Glue restarts every streaming job once a week.",
     )
     retries: int = Field(

@@ -33,7 +33,7 @@ class WriterSchemaSource(FormatConfig):
         examples=["pipelines/shop/schemas/orders"],
     )
     registry: (
-        Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9._-]+(:\d{1,5})?(/\S*)?$")] | None
+        Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9._-]+(:[0-9]{1,5})?(/\S*)?$")] | None
     ) = Field(
         default=None,
         description="URL of a Confluent registry without a login, read when the job starts.",

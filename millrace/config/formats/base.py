@@ -17,6 +17,26 @@ if TYPE_CHECKING:
     from millrace.config.queries import Payload
 
 
+MOST_SCHEMA_BYTES = 4 * 1024 * 1024
+"""Limit of a schema file, which is read whole: a descriptor set with hundreds of imports is smaller."""
+
+
+def schema_file_below_pipelines(root: FilePath, name: str) -> FilePath:
+    """Return a schema file that can be read, which has an end.
+
+    Raises
+    ------
+    ValueError
+        It is not below ``pipelines/``, no plain file, or too large.
+    """
+    file = (root / name).resolve()
+    if not (file.is_relative_to((root / "pipelines").resolve()) and file.is_file()):
+        raise ValueError(f"{name} is no file below pipelines/")
+    if file.stat().st_size > MOST_SCHEMA_BYTES:
+        raise ValueError(f"{name} has more than {MOST_SCHEMA_BYTES:,} bytes")
+    return file
+
+
 @dataclass(frozen=True)
 class FormatUse:
     """A place in the file that uses a format.

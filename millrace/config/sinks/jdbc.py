@@ -60,7 +60,7 @@ class JdbcSink(SinkConfig):
 
     kind: Literal["jdbc"]
     url: str = Field(
-        pattern=r"^jdbc:postgresql://[A-Za-z0-9.-]+(:\d{1,5})?/[A-Za-z0-9_-]+(\?[A-Za-z0-9=&._-]*)?$",
+        pattern=r"^jdbc:postgresql://[A-Za-z0-9.-]+(:[0-9]{1,5})?/[A-Za-z0-9_-]+(\?[A-Za-z0-9=&._-]*)?$",
         description="jdbc:postgresql://host:port/database, without user and password.",
         examples=["jdbc:postgresql://db.shop:5432/shop"],
     )

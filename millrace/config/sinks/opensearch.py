@@ -15,11 +15,11 @@ from millrace.config.sinks.base import SinkConfig, SinkContext, SinkUse
 from millrace.etl.launch import sinks as launch
 
 DomainArn = Annotated[
-    str, StringConstraints(pattern=r"^arn:aws[a-z-]*:es:[a-z0-9-]+:\d{12}:domain/[a-z][a-z0-9-]{2,27}$")
+    str, StringConstraints(pattern=r"^arn:aws[a-z-]*:es:[a-z0-9-]+:[0-9]{12}:domain/[a-z][a-z0-9-]{2,27}$")
 ]
 
 _ENDPOINT = (
-    r"https://(search|vpc)-(?P<rest>[a-z0-9-]+)\.(?P<region>[a-z0-9-]+)\.es\.amazonaws\.com(\.cn)?(:\d+)?"
+    r"https://(search|vpc)-(?P<rest>[a-z0-9-]+)\.(?P<region>[a-z0-9-]+)\.es\.amazonaws\.com(\.cn)?(:[0-9]+)?"
 )
 """Endpoints as AWS names them (OpenSearch Service developer guide, "Creating a domain"); a custom one may have any name."""
 
@@ -37,7 +37,7 @@ class OpenSearchSink(SinkConfig):
         examples=["arn:aws:es:us-east-1:111122223333:domain/shop"],
     )
     endpoint: str = Field(
-        pattern=r"^https://[A-Za-z0-9.-]+(:\d{1,5})?$",
+        pattern=r"^https://[A-Za-z0-9.-]+(:[0-9]{1,5})?$",
         description="The domain's endpoint.",
         examples=["https://search-shop.us-east-1.es.amazonaws.com"],
     )

@@ -111,7 +111,7 @@ class KinesisStream(StreamConfig):
         Annotated[
             str,
             StringConstraints(
-                pattern=r"^(arn:aws[a-z-]*:kinesis:[a-z0-9-]+:\d{12}:stream/)?[a-zA-Z0-9_.-]{1,128}$"
+                pattern=r"^(arn:aws[a-z-]*:kinesis:[a-z0-9-]+:[0-9]{12}:stream/)?[a-zA-Z0-9_.-]{1,128}$"
             ),
         ]
         | None

@@ -15,6 +15,14 @@ ROWS = {
         'account: "111122223333"\n', "account: 012345678901 #!\n", "account", "012345678901", "text",
         'write it in quotes: "012345678901"',
     ),
+    # digits of other alphabets are digits for many programs, and for no AWS service
+    "an account in other digits": (
+        'account: "111122223333"\n', 'account: "١١١١٢٢٢٢٣٣٣٣" #!\n', "account", "١١١١٢٢٢٢٣٣٣٣",
+        "an account number of twelve digits", None,
+    ),
+    "a duration in other digits": (
+        "    latency: 60s\n", "    latency: ٦٠s #!\n", "jobs.clicks.latency", "٦٠s", "a number with its unit", None,
+    ),
     "a version that is no number": (
         '    version: "5.1"\n', "    version: 5.10 #!\n", "jobs.clicks.version", "5.10", "one of 5.1, 6.0",
         'write it in quotes: "5.10"',

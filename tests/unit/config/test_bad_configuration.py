@@ -243,6 +243,10 @@ ROWS = {
         CLUSTER_KIND + "    version: 3.9.x\n", "    kind: external\n    bootstrap_servers: broker-1, broker-2:9094 #!\n",
         "kafka.main.bootstrap_servers", "broker-1", "host:port", None,
     ),
+    "a port with a digit that is no number": (
+        CLUSTER_KIND + "    version: 3.9.x\n", "    kind: external\n    bootstrap_servers: broker:909² #!\n",
+        "kafka.main.bootstrap_servers", "broker:909²", "host:port", None,
+    ),
     # jobs and queries
     "undeclared stream": (
         LAND_SOURCE, "        source: clicsk #!\n", f"{LAND}.source", "clicsk", "a declared stream: clicks, orders",

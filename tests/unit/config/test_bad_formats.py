@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -261,3 +262,36 @@ def test_every_format_is_taken(name: str, project: Path) -> None:
         (project / "pipelines" / "shop" / folder / f"{file}.avsc").write_text(avsc)
     query = load("shop", root=project).jobs["clicks"].queries["land-clicks"]
     assert query.format.kind == name.split()[0]
+
+
+@pytest.mark.parametrize("place", ["outside", "link", "large"])
+def test_a_schema_is_read_only_where_it_has_an_end(
+    place: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ``/dev/zero``, all memory was filled before the path was refused."""
+    schema = project / "pipelines" / "shop" / "schemas" / "click.ddl"
+    file = project / "endless.ddl" if place == "outside" else schema
+    if place == "link":
+        schema.unlink()
+        schema.symlink_to("/dev/null")
+    else:
+        with file.open("wb") as opened:
+            opened.truncate(4 * 1024 * 1024 + 1)
+    environment = project / "environments" / "shop.yaml"
+    if place == "outside":
+        text = environment.read_text()
+        environment.write_text(text.replace("schema: pipelines/shop/schemas/click.ddl", f"schema: {file}"))
+    read, read_text = [], Path.read_text
+
+    def spy(path: Path, *args: Any, **options: Any) -> str:
+        read.append(path.resolve())
+        return read_text(path, *args, **options)
+
+    monkeypatch.setattr(Path, "read_text", spy)
+    with pytest.raises(ConfigurationError) as caught:
+        load("shop", root=project)
+    assert file.resolve() not in read
+    allowed = {each.allowed for each in caught.value.problems if each.key.endswith(".schema")}
+    assert any(
+        ("at most 4,194,304 bytes" if place == "large" else "below pipelines/") in each for each in allowed
+    )
