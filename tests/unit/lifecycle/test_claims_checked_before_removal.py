@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ class Told_:  # noqa: N801 - stands in for VerificationScenario, with the method
     """A story that is told at once."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.traffic: dict[str, Any] = {}
+        self.producers: dict[str, Any] = {}
+        self.units = Counter[str]()
         self.shards: list[tuple[float, int]] = []
         self.kills: list[Any] = []
         self.reshards: list[Any] = []
