@@ -175,8 +175,7 @@ def told(
     write = lander(spark, landing, Events(), source=KAFKA if story.kafka else KINESIS)
     write.settings = replace(write.settings, repartition=3)
     # A limit of rows is counted in files, of which each commit has several.
-    patch.setattr(build_queries._build_query, "__defaults__", (LIMIT,))
-    what = query(landing, out, "latest", latest_by=["k"])
+    what = query(landing, out, "latest", latest_by=["k"], rows_per_batch=LIMIT)
     clock = batch_accounts.utc_now
     for number, commit in enumerate(story.commits):
         if number == len(story.commits) // 2:
@@ -237,19 +236,18 @@ def test_without_a_mechanism_of_order_it_would_be_noticed(
 
 @pytest.mark.slow
 def test_windows_count_all_of_a_commit_that_a_limit_would_cut(
-    spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
     """One shard in perfect order, which lands an hour in one commit of several files."""
     landing, out = table("landing"), table("counted")
     write = lander(spark, landing, Events(), source=KINESIS)
     write.settings = replace(write.settings, repartition=4)
-    monkeypatch.setattr(build_queries._build_query, "__defaults__", (100,))
     story = Story(seed=3, kafka=False)
     rows = [story._row(n, 0, "a", 0) for n in range(900)]
     for number in range(3):
         write(frame(spark, rows[300 * number : 300 * (number + 1)]), number)
     state = {"watermark": MARK, "distinct": [], "key": ["minute"], "join": None, "output_mode": "update"}
-    events = played(spark, query(landing, out, "by_minute", state=state), tmp_path)
+    events = played(spark, query(landing, out, "by_minute", state=state, rows_per_batch=100), tmp_path)
     batches = [each for each in events if each["event"] == "batch" and each["written"]]
     assert len(batches) == 3, "one commit is above the limit"
     result = {r["minute"]: r["records"] for r in spark.table(str(out)).collect()}
@@ -260,12 +258,11 @@ def test_windows_count_all_of_a_commit_that_a_limit_would_cut(
 
 @pytest.mark.slow
 def test_windows_count_all_of_a_table_whose_first_commits_have_expired(
-    spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
     """Iceberg lists the files of the newest commit first; a limit cuts them, and no record of them is late."""
     landing, out = table("landing"), table("counted")
     write = lander(spark, landing, Events(), source=KINESIS)
-    monkeypatch.setattr(build_queries._build_query, "__defaults__", (300,))
     story = Story(seed=3, kafka=False)
     rows = [story._row(n, 0, "a", 0) for n in range(1500)]
     for number in range(3):
@@ -273,7 +270,7 @@ def test_windows_count_all_of_a_table_whose_first_commits_have_expired(
     expired = landing.load_java_table(spark).expireSnapshots().expireOlderThan(2**62).retainLast(1)
     expired.cleanExpiredFiles(False).commit()
     state = {"watermark": MARK, "distinct": [], "key": ["minute"], "join": None, "output_mode": "update"}
-    what = query(landing, out, "by_minute", state=state)
+    what = query(landing, out, "by_minute", state=state, rows_per_batch=300)
 
     def counted() -> dict[str, int]:
         return {r["minute"]: r["records"] for r in spark.table(str(out)).collect()}
