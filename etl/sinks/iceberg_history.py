@@ -72,14 +72,15 @@ class IcebergHistorySink:
             0
         ]
         if count:
-            ends = new_and_newly_ended_versions(
-                rows,
-                spark.table(str(self.table)),
-                every=truncates > 0,
-                erased=tables.DELETE_ISOLATION in self.table.load_java_table(spark).properties(),
-            )
-            source = ends.join(rows.drop(ORDER, VALID_TO), "_id", "left")
-            with cached_temporary_view(source, _VIEW):
+            with (
+                new_and_newly_ended_versions(
+                    rows,
+                    spark.table(str(self.table)),
+                    every=truncates > 0,
+                    erased=tables.DELETE_ISOLATION in self.table.load_java_table(spark).properties(),
+                ) as ends,
+                cached_temporary_view(ends.join(rows.drop(ORDER, VALID_TO), "_id", "left"), _VIEW),
+            ):
                 spark.sql(
                     f"MERGE INTO {self.table} t USING {_VIEW} s ON t._id = s._id "  # noqa: S608 - plain names
                     f"WHEN MATCHED AND s.{NEW} THEN UPDATE SET * "

@@ -135,7 +135,9 @@ def test_random_versions_in_any_batches_show_the_last_of_those_whose_time_had_co
         )
         every = any(each[0].startswith(" ") for each in batch)
         values = {each[0]: each for each in batch}
-        for row in new_and_newly_ended_versions(new, stored, every=every).collect():
+        with new_and_newly_ended_versions(new, stored, every=every) as changed:
+            rows = changed.collect()
+        for row in rows:
             known = values.get(row["_id"]) or tuple(table[row["_id"]])
             table[row["_id"]] = Row(*NAMES)(known[0], row["_order"], *known[2:5], row["_valid_to"])
     assert len(table) == len(given)
@@ -167,7 +169,9 @@ def written(spark: SparkSession, table: dict[str, Row], batch: list[tuple[Any, .
     )
     values = {each[0]: each for each in batch}
     every = any(each[0].startswith(" ") for each in batch)
-    for row in new_and_newly_ended_versions(new, stored, every=every, erased=True).collect():
+    with new_and_newly_ended_versions(new, stored, every=every, erased=True) as changed:
+        rows = changed.collect()
+    for row in rows:
         known = values.get(row["_id"]) or tuple(table[row["_id"]])
         table[row["_id"]] = Row(*NAMES)(known[0], row["_order"], *known[2:5], row["_valid_to"])
 
