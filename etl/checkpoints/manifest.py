@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from .. import __version__
@@ -38,19 +37,6 @@ KINESIS = {
     KINESIS_IN_PYTHON: "the sandbox's own reader on Spark 4",
 }
 """Connectors of Kinesis by Spark's name for them, each with a description for messages; none reads another's positions."""
-
-ANOTHER_NAME = (
-    "a record is identified by its stream's name, topic, partition and offset, so under the same name records of the "
-    "new topic would be taken for duplicates of old ones and be left out: give the stream another name in the "
-    "environment file (a table then keeps the records of both), or the query another table"
-)
-"""Advice for a topic that was made again or is in another cluster: a new checkpoint alone does not help."""
-
-ANOTHER_SINK = (
-    "rows that the sink has under another key or in another order stay in it, and later ones do not replace them: give the query "
-    "another table or target, or delete these rows while the job is stopped"
-)
-"""Advice for another key or order: a new checkpoint alone does not help."""
 
 
 class ManifestError(ValueError):
@@ -114,6 +100,10 @@ class Manifest:
         In the offset log's order.
     sinks
         Kind and name of each, by route, ``""`` for a query without routes.
+    servers
+        Database, cluster, domain or region of sinks outside the lake, by route.
+    names
+        Name in the file of each stream and topic, by its place and its name there.
     state
         None for a query without state.
     operators
@@ -136,29 +126,8 @@ class Manifest:
     schemas: Mapping[str, str]
     code: Mapping[str, str]
     texts: int = 1
-
-
-@dataclass(frozen=True)
-class ManifestChange:
-    """One difference between the writer of a checkpoint and a version that would continue from it.
-
-    Attributes
-    ----------
-    why
-        Reason why the checkpoint cannot be continued; empty if it can be, with ``follows`` as the consequence.
-    first
-        Step that a new checkpoint needs before it, such as :data:`ANOTHER_NAME`; empty for none.
-    """
-
-    what: str
-    before: str
-    after: str
-    why: str = ""
-    follows: str = ""
-    first: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.what} was {self.before} and is {self.after}: {self.why or self.follows}"
+    servers: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def make_manifest(
@@ -208,6 +177,15 @@ def make_manifest(
             if (source := _transform_source_text(name)) is not None
         },
         texts=TEXTS,
+        servers={
+            route: server
+            for route, end in ends.items()
+            if (sink := getattr(end, "sink", None)) and (server := sink.server(job))
+        },
+        names={
+            f"{each.stream_or_cluster_of_positions(job)} {each.physical_name}": each.name
+            for each in getattr(query, "sources", ())
+        },
     )
 
 
@@ -222,73 +200,16 @@ def parse_manifest(text: str) -> Manifest:
     try:
         content = json.loads(text)
         if isinstance(content, dict):
-            content.setdefault("texts", 1)  # the first release did not write it
+            content = {
+                "texts": 1,
+                "servers": {},
+                "names": {},
+                **content,
+            }  # the first release did not write them
         manifest: Manifest = typed_json.read_versioned(Manifest, json.dumps(content), "manifest", FORMAT)
     except ValueError as error:
         raise ManifestError(f"not a manifest: {error}") from error
     return manifest
-
-
-def find_changes(old: Manifest, new: Manifest) -> tuple[ManifestChange, ...]:
-    """Find the differences, and whether the checkpoint may still be continued.
-
-    Parameters
-    ----------
-    old
-        Manifest beside the checkpoint.
-    new
-        Manifest of the version that would continue from it.
-
-    Returns
-    -------
-    tuple of Change
-        Those with ``why`` refuse the start. Changed code, schemas (the tables check them: ``etl.record.schema_evolution``), core,
-        engine and a later Spark alone refuse nothing.
-    """
-    if old.texts < new.texts:
-        new = _in_texts_of_version_1(new)
-    differences = []
-    if old.kind != new.kind:
-        differences.append(
-            ManifestChange("the query's kind", old.kind, new.kind, "each kind counts and writes its own way")
-        )
-    differences += _changes_of_sources(old, new)
-    for route in sorted(old.sinks.keys() & new.sinks.keys()):
-        was, now = old.sinks[route], new.sinks[route]
-        if was != now:
-            what = f"the sink{f' of route {route}' if route else ''}"
-            same = was.partition(" by ")[0] == now.partition(" by ")[0]
-            why = "its rows have the other key or order" if same else "a repeated batch would be in both"
-            differences.append(ManifestChange(what, was, now, why, first=ANOTHER_SINK if same else ""))
-    differences += _changes_of_state(old, new)
-    if _major_and_minor(new.spark) < _major_and_minor(old.spark):
-        why = "an earlier Spark does not read the states of a later one" if old.state is not None else ""
-        follows = "" if why else "the logs of a query without state are read by both"
-        differences.append(ManifestChange("Spark", old.spark, new.spark, why, follows))
-    return tuple(differences)
-
-
-def _in_texts_of_version_1(manifest: Manifest) -> Manifest:
-    legs = tuple(replace(leg, of=leg.of.partition(" (route ")[0]) for leg in manifest.legs)
-    state = manifest.state and replace(manifest.state, time=manifest.state.time.partition(", ")[0])
-    return replace(manifest, legs=legs, state=state, operators=None)
-
-
-def incompatible_changes(differences: tuple[ManifestChange, ...]) -> tuple[ManifestChange, ...]:
-    """Return the changes with which a checkpoint cannot be continued."""
-    return tuple(change for change in differences if change.why)
-
-
-def advice_for_changes(
-    environment: str, job: str, query: str, differences: tuple[ManifestChange, ...] = ()
-) -> str:
-    """Return the advice for a checkpoint that cannot be continued for these reasons."""
-    first = dict.fromkeys(f"{change.first}; then " for change in differences if change.first)
-    return "".join(first) + (
-        f"`millrace checkpoint reset {job} {query} --env {environment}` lets it start from the beginning (for a stream or topic with "
-        "`--at TIME --overlap 10m`, a time before the oldest record that was not read), a query of another name has a "
-        "checkpoint of its own, and the version that wrote this one continues from it"
-    )
 
 
 def describe_sinks_of_stream(query: QuerySettings, stream: str) -> str:
@@ -299,70 +220,6 @@ def describe_sinks_of_stream(query: QuerySettings, stream: str) -> str:
     return "; ".join(
         sorted({_describe_sink(end if hasattr(end, "sink") else query) for end in mine})
     ) or _describe_sink(query)
-
-
-def _changes_of_sources(old: Manifest, new: Manifest) -> Iterator[ManifestChange]:
-    if len(old.legs) != len(new.legs):
-        before, after = ("; ".join(map(str, m.legs)) for m in (old, new))
-        why = "positions are kept by number, one for each source"
-        yield ManifestChange("what it reads", before, after, why)
-        return
-    for number, (was, now) in enumerate(zip(old.legs, new.legs, strict=True), start=1):
-        what, topics = f"source {number}", (", ".join(was.topics), ", ".join(now.topics))
-        if was.connector != now.connector and {was.connector, now.connector} <= KINESIS.keys():
-            why = (
-                f"the positions are those of {KINESIS[was.connector]}, which the other connector cannot read"
-            )
-            yield ManifestChange(f"{what}'s connector", was.connector, now.connector, why)
-        elif was.connector != now.connector or was.of != now.of:
-            # The new source numbers its records like the old one: from 0, under the same names.
-            first = ANOTHER_NAME if set(was.topics) & set(now.topics) else ""
-            why = "its positions belong to the old one"
-            yield ManifestChange(what, str(was), str(now), why, first=first)
-        elif gone := sorted(set(was.topics) - set(now.topics)):
-            why = f"what is unread of {', '.join(gone)} would be passed over"
-            yield ManifestChange(f"{what}'s topics", *topics, why)
-        elif set(now.topics) - set(was.topics):
-            yield ManifestChange(
-                f"{what}'s topics", *topics, follows="the new ones are read from their start"
-            )
-
-
-def _changes_of_state(old: Manifest, new: Manifest) -> Iterator[ManifestChange]:
-    was, now = old.state, new.state
-    if was is None or now is None:
-        if was is not now:
-            before, after = ("none" if remains is None else "kept" for remains in (was, now))
-            yield ManifestChange(
-                "state", before, after, "a checkpoint has the state of all batches, or of none"
-            )
-        return
-    why = "what the state holds is laid out by it"
-    for what, before, after in (
-        ("the watermark's column", was.time, now.time),
-        ("the key", ", ".join(was.key) or "none", ", ".join(now.key) or "none"),
-        ("distinct", ", ".join(was.distinct) or "none", ", ".join(now.distinct) or "none"),
-        ("the joined table", was.joined or "none", now.joined or "none"),
-    ):
-        if before != after:
-            yield ManifestChange(what, before, after, why, first=ANOTHER_SINK)
-    # Two versions of Spark may write the same plan differently.
-    known = old.operators is not None and new.operators is not None
-    if (
-        known
-        and _major_and_minor(old.spark) == _major_and_minor(new.spark)
-        and old.operators != new.operators
-    ):
-        before, after = ("; ".join(m.operators or ()) or "none" for m in (old, new))
-        why += " (an aggregate goes on if the transform casts a wider column to its earlier type)"
-        yield ManifestChange("what keeps state", before, after, why, first=ANOTHER_SINK)
-    for what, remains, wanted in (
-        ("the number of state partitions", was.partitions, now.partitions),
-        ("the state store", was.provider, now.provider),
-    ):
-        if remains != wanted:
-            stays = "the checkpoint keeps its own until it is reset"
-            yield ManifestChange(what, remains or "Spark's own", wanted or "Spark's own", follows=stays)
 
 
 def _sources_of_query(job: JobSettings, query: QuerySettings, spark: str) -> tuple[ManifestSource, ...]:
@@ -419,8 +276,3 @@ def _transform_source_text(transform: str) -> str | None:
 
 def _hex_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
-
-
-def _major_and_minor(version: str) -> tuple[int, ...]:
-    """Return major and minor version; formats change only between those."""
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])

@@ -10,9 +10,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from ..checkpoints import manifest
+from ..checkpoints import manifest, manifest_changes
 from ..checkpoints.checkpoint import Checkpoint
-from ..checkpoints.manifest import Manifest, ManifestChange, ManifestError
+from ..checkpoints.manifest import Manifest, ManifestError
+from ..checkpoints.manifest_changes import ManifestChange
 from ..checkpoints.stateful_operators_in_plan import describe_stateful_operators
 from ..formats.schema_files import read_job_file
 from ..launch import typed_json
@@ -76,7 +77,7 @@ class CheckpointCheck:
         if new.state is not None:
             new = self._new[query] = dataclasses.replace(new, operators=describe_stateful_operators(rows))
         if old is not None:
-            self._refuse_incompatible_changes(query, manifest.find_changes(old, new))
+            self._refuse_incompatible_changes(query, manifest_changes.find_changes(old, new))
 
     def query_that_updates_manifest(self, query: ReadyQuery) -> ReadyQuery:
         """Return a built query that keeps its checkpoint's manifest current.
@@ -120,14 +121,14 @@ class CheckpointCheck:
             raise StartError(
                 f"query {query.name}: the checkpoint {location} lacks its file `metadata`: without it Spark would "
                 "give the query a new id, and sinks would take repeated batches for new ones; restore the file, or "
-                + manifest.advice_for_changes(self._job.environment, self._job.job, query.name)
+                + manifest_changes.advice_for_changes(self._job.environment, self._job.job, query.name)
             )
         self._old[query.name] = old = (
             self._read_manifest(query.name)
             if begun and _manifest_file_name(query.name) in file_names
             else None
         )
-        differences = () if old is None else manifest.find_changes(old, new)
+        differences = () if old is None else manifest_changes.find_changes(old, new)
         self._refuse_incompatible_changes(query.name, differences)
         self._check_source_identities(query, begun)
         if not begun:
@@ -150,13 +151,13 @@ class CheckpointCheck:
             self._origins[query.name] = identities
 
     def _refuse_incompatible_changes(self, query: str, differences: tuple[ManifestChange, ...]) -> None:
-        wrong = manifest.incompatible_changes(differences)
+        wrong = manifest_changes.incompatible_changes(differences)
         if wrong:
             raise StartError(
                 f"query {query} cannot continue from its checkpoint {self._job.checkpoints}/{query}: "
                 + "; ".join(map(str, wrong))
                 + "; "
-                + manifest.advice_for_changes(self._job.environment, self._job.job, query, wrong)
+                + manifest_changes.advice_for_changes(self._job.environment, self._job.job, query, wrong)
             )
 
     def _read_manifest(self, query: str) -> Manifest:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+if TYPE_CHECKING:
+    from .settings import JobSettings
 
 
 class SinkSettings:
@@ -21,6 +24,10 @@ class SinkSettings:
     def kind_and_target_name(self) -> str:
         """Kind of the sink and name of its target, for manifests of checkpoints."""
         return f"{self.kind} {getattr(self, self.NAMED_BY)}"
+
+    def server(self, job: JobSettings) -> str | None:
+        """Return the database, cluster, domain or region that has the target, for manifests; None for the job's own catalog or bucket."""
+        return None
 
     @property
     def lake_table(self) -> str | None:
@@ -74,6 +81,10 @@ class JdbcSinkSettings(SinkSettings):
     authorities: str | None = None
     kind: Literal["jdbc"] = "jdbc"
 
+    def server(self, job: JobSettings) -> str:
+        """Return host, port and database."""
+        return self.url.partition("//")[2].partition("?")[0]
+
 
 @dataclass(frozen=True)
 class DynamoDbSinkSettings(SinkSettings):
@@ -82,6 +93,10 @@ class DynamoDbSinkSettings(SinkSettings):
     table: str
     region: str
     kind: Literal["dynamodb"] = "dynamodb"
+
+    def server(self, job: JobSettings) -> str:
+        """Return the region."""
+        return self.region
 
 
 @dataclass(frozen=True)
@@ -103,6 +118,10 @@ class KinesisSinkSettings(SinkSettings):
     max_record_bytes: int
     kind: Literal["kinesis"] = "kinesis"
 
+    def server(self, job: JobSettings) -> str:
+        """Return the region."""
+        return self.region
+
 
 @dataclass(frozen=True)
 class KafkaSinkSettings(SinkSettings):
@@ -123,6 +142,10 @@ class KafkaSinkSettings(SinkSettings):
     max_record_bytes: int
     kind: Literal["kafka"] = "kafka"
 
+    def server(self, job: JobSettings) -> str:
+        """Return the name of the cluster; for one that is known by its brokers only, that of the connection."""
+        return job.connections[self.connection].cluster or self.connection
+
 
 @dataclass(frozen=True)
 class OpenSearchSinkSettings(SinkSettings):
@@ -139,6 +162,10 @@ class OpenSearchSinkSettings(SinkSettings):
     index: str
     region: str
     kind: Literal["opensearch"] = "opensearch"
+
+    def server(self, job: JobSettings) -> str:
+        """Return the endpoint."""
+        return self.endpoint
 
 
 @dataclass(frozen=True)

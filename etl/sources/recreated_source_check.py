@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from ..checkpoints import manifest
+from ..checkpoints import manifest_changes
 from ..launch import typed_json
 from ..launch.settings import QuerySettings
 from ..launch.sources import group_sources_into_legs
@@ -173,7 +173,7 @@ class StreamIdentities:
         file = self._stored_identity_file() or IdentityFile()
         if self.begun and (changed := _describe_changes(file.checkpoint, self._ids_by_unique_name(current))):
             topics = any(leg.streams for leg in self.legs)
-            out = f"{manifest.ANOTHER_NAME}; then {self.way_out}" if topics else self.way_out
+            out = f"{manifest_changes.ANOTHER_NAME}; then {self.way_out}" if topics else self.way_out
             return f"query {self.name}: {changed}: the checkpoint's positions belong to the old one; {out}"
         for name, now in self._known_streams(current):
             known = file.streams.get(name)
@@ -183,7 +183,9 @@ class StreamIdentities:
                 and (changed := _describe_changes(known.ids, now.ids))
             ):
                 there = f"{now.into} has records of the old one under the same name"
-                return f"query {self.name}: stream {name}: {changed}: {there}; {manifest.ANOTHER_NAME}"
+                return (
+                    f"query {self.name}: stream {name}: {changed}: {there}; {manifest_changes.ANOTHER_NAME}"
+                )
         return ""
 
     def _store_ids(self, current: list[Ids]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from millrace.config import find_root
 from millrace.config.engines import KINDS
-from millrace.etl.checkpoints import manifest
+from millrace.etl.checkpoints import manifest, manifest_changes
 from millrace.etl.launch import engine_interface_and_registry, settings
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
@@ -55,8 +55,8 @@ def irreversible_checkpoint_lines(
         for query, _, old, new in _queries_with_old_and_new_manifests(aws, job, document)
         # A version that is refused anyway is reported by `checkpoint_refusals`.
         if isinstance(old, manifest.Manifest)
-        and not manifest.incompatible_changes(manifest.find_changes(old, new))
-        and (incompatible := manifest.incompatible_changes(manifest.find_changes(new, old)))
+        and not manifest_changes.incompatible_changes(manifest_changes.find_changes(old, new))
+        and (incompatible := manifest_changes.incompatible_changes(manifest_changes.find_changes(new, old)))
     ]
 
 
@@ -80,9 +80,9 @@ def checkpoint_refusals(aws: DeployedEnvironment, job: str, document: Mapping[st
         if isinstance(old, manifest.ManifestError):
             lines.append(f"job {job}, query {query}: the manifest of the checkpoint {where}: {old}")
             continue
-        wrong = manifest.incompatible_changes(manifest.find_changes(old, new))
+        wrong = manifest_changes.incompatible_changes(manifest_changes.find_changes(old, new))
         if wrong:
-            out = manifest.advice_for_changes(aws.names.environment.name, job, query, wrong)
+            out = manifest_changes.advice_for_changes(aws.names.environment.name, job, query, wrong)
             lines.append(
                 f"job {job}, query {query}: it cannot continue from the checkpoint {where}: "
                 f"{'; '.join(map(str, wrong))}; {out}"
@@ -152,9 +152,9 @@ def checkpoint_refusal_on_other_job(
         for leg in old.legs
     ]
     there = dataclasses.replace(old, engine=engine, spark=spark, legs=tuple(legs))
-    wrong = manifest.incompatible_changes(manifest.find_changes(old, there))
+    wrong = manifest_changes.incompatible_changes(manifest_changes.find_changes(old, there))
     return (
-        f"{'; '.join(map(str, wrong))}; {manifest.advice_for_changes(environment, job, query, wrong)}"
+        f"{'; '.join(map(str, wrong))}; {manifest_changes.advice_for_changes(environment, job, query, wrong)}"
         if wrong
         else ""
     )

@@ -12,6 +12,9 @@ Document = Mapping[str, Any]
 _PLACES = ("table", "topic", "stream", "index", "path")
 """Keys of a sink's settings that name its place."""
 
+_SERVERS = ("url", "endpoint", "region")
+"""Keys of a sink's settings that name what has the place."""
+
 
 @dataclass(frozen=True)
 class WritingQuery:
@@ -98,6 +101,7 @@ def _outputs_of_job(job: str, document: Document) -> Iterator[tuple[tuple[str, s
         for leg in query.get("routes") or (query,):
             sink = leg.get("sink") or {}
             place = next((sink[key] for key in _PLACES if key in sink), None)
+            server = next((sink[key] for key in _SERVERS if key in sink), None) or _cluster(document, sink)
             source = leg.get("source") or {"name": query.get("source_table")}
             reading = source.get("reading") or {}
             parts = reading.get("partitions")
@@ -109,18 +113,23 @@ def _outputs_of_job(job: str, document: Document) -> Iterator[tuple[tuple[str, s
                 None if parts is None else tuple(parts),
                 repeats or bool(reading.get("start_offsets")),
             )
-            for output in (query.get("table"), place):
+            for output, at in ((query.get("table"), None), (place, server)):
                 if output is not None:
-                    yield (str(output), _source_identity(document, source)), writer
+                    yield (str(output), json.dumps([at, _source_identity(document, source)])), writer
 
 
 def _source_identity(document: Document, source: Mapping[str, Any]) -> str:
     """Return what a source is at its service: in the file, a stream and a cluster may get other names."""
-    connection = source.get("connection")
-    cluster = document["settings"].get("connections", {}).get(connection) or {}
     # A topic of the same name on another cluster is another source: a cut-over reads both.
-    place = cluster.get("cluster") or cluster.get("bootstrap_servers") or connection or source.get("region")
+    place = _cluster(document, source) or source.get("region")
     return json.dumps([place, source.get("topic") or source.get("stream") or source["name"]])
+
+
+def _cluster(document: Document, end: Mapping[str, Any]) -> Any:
+    """Return the cluster of a topic in the settings of a source or a sink; None where there is none."""
+    connection = end.get("connection")
+    cluster = document["settings"].get("connections", {}).get(connection) or {}
+    return cluster.get("cluster") or cluster.get("bootstrap_servers") or connection
 
 
 def checkpoints_url(document: Document) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import millrace.etl as etl
-from millrace.etl.checkpoints import manifest
+from millrace.etl.checkpoints import manifest, manifest_changes
 from millrace.etl.checkpoints.manifest import Manifest, ManifestError
 from millrace.etl.launch import settings
 from millrace.etl.launch.typed_json import versioned_json
@@ -58,7 +58,13 @@ def made(
     schema: bytes = b"a int",
     operators: tuple[str, ...] | None = None,
 ) -> Manifest:
-    job = settings.parse_job_settings({**SETTINGS, "engine": engine, "queries": [with_route(query)]})
+    connections = {
+        **SETTINGS["connections"],
+        "other": {"cluster": "d", "bootstrap_servers": None, "authentication": "iam"},
+    }
+    job = settings.parse_job_settings(
+        {**SETTINGS, "connections": connections, "engine": engine, "queries": [with_route(query)]}
+    )
     conf = {manifest.PARTITIONS: partitions}.get
     result = manifest.make_manifest(job, job.queries[0], spark=spark, conf=conf, schema_text=lambda _: schema)
     return dataclasses.replace(result, operators=operators)
@@ -82,6 +88,48 @@ def by_0_1_0(manifest: Manifest, **changed: Any) -> Manifest:
     return dataclasses.replace(manifest, texts=1, **changed)
 
 
+def into(**sink: Any) -> Manifest:
+    """Manifest of a query with a sink outside the lake."""
+    return made({**DERIVE, "state": None, "sink": sink})
+
+
+JDBC: dict[str, Any] = {
+    "kind": "jdbc", "url": "jdbc:postgresql://db.example.com:5432/shop?connectTimeout=10", "table": "public.pages", "secret": "s",
+    "region": "eu-west-1", "connections": 2, "tls": "verify-full", "authorities": None,
+}  # fmt: skip
+SEARCH: dict[str, Any] = {
+    "kind": "opensearch",
+    "endpoint": "https://a.example.com",
+    "index": "pages",
+    "region": "eu-west-1",
+}
+TOPIC: dict[str, Any] = {
+    "kind": "kafka",
+    "topic": "pages",
+    "connection": "main",
+    "key": None,
+    "max_record_bytes": 1_000_000,
+}
+DYNAMODB: dict[str, Any] = {"kind": "dynamodb", "table": "pages", "region": "eu-west-1"}
+
+
+def directly(**tables: str) -> Manifest:
+    """Manifest of a query that writes the topic of each route to a table."""
+    own = {"enrich": [], "transform": None}
+    routes = [
+        {**ROUTE, **own, "name": name, "sink": {"kind": "iceberg", "table": table}}
+        for name, table in tables.items()
+    ]
+    query = {
+        "kind": "direct-route",
+        "name": "pages",
+        "routes": routes,
+        "dead_letters": "lake.dead",
+        "trigger_seconds": 10,
+    }
+    return made({**query, "repartition": None})
+
+
 OTHER_CLUSTER = {**LAND, "source": topic("flights", "other")}
 
 REFUSED = {
@@ -91,6 +139,12 @@ REFUSED = {
         made(STREAMED), made({**LAND, "source": {**KINESIS, "stream": "other"}}), "source 1 was kinesis eu-west-1/shop-clicks",
     ),
     "another region": (made(STREAMED), made({**LAND, "source": {**KINESIS, "region": "eu-west-2"}}), "source 1"),
+    "another name of the stream in the file": (
+        made(STREAMED), made({**LAND, "source": {**KINESIS, "name": "bookings"}}), "shop-clicks in the file was clicks and is bookings",
+    ),
+    "another name of the topic in the file": (
+        made(LANDED), made({**LAND, "source": {**KAFKA, "name": "bookings"}}), "in the file was flights and is bookings",
+    ),
     "a topic in the stream's place": (made(STREAMED), made(LANDED), "source 1 was kinesis"),
     "another topic": (made(LANDED), made({**LAND, "source": topic("other")}), "what is unread of flights would be passed"),
     "a topic gone": (made(routed("a", "b")), made(routed("a")), "what is unread of b"),
@@ -102,6 +156,14 @@ REFUSED = {
     ),
     "another kind": (made(LANDED), dataclasses.replace(made(LANDED), kind="direct"), "the query's kind was land and is direct"),
     "another table": (made(LANDED), made({**LAND, "table": "lake.other"}), "the sink was iceberg lake.flights"),
+    "another table under the route's other name": (directly(a="lake.a"), directly(b="lake.b"), "was iceberg lake.a and is iceberg lake.b"),
+    "another database": (
+        into(**JDBC), into(**JDBC | {"url": "jdbc:postgresql://db.example.com:5432/other"}),
+        "the server of the sink was db.example.com:5432/shop and is db.example.com:5432/other: the other one lacks what",
+    ),
+    "another domain": (into(**SEARCH), into(**SEARCH | {"endpoint": "https://b.example.com"}), "was https://a.example.com and is"),
+    "another cluster of a sink's topic": (into(**TOPIC), into(**TOPIC | {"connection": "other"}), "of the sink was c and is d"),
+    "another region of a sink": (into(**DYNAMODB), into(**DYNAMODB | {"region": "eu-west-2"}), "was eu-west-1 and is eu-west-2"),
     "another landing table": (made(DERIVE), made({**DERIVE, "source_table": "lake.x"}), "source 1 was iceberg lake.landed"),
     "state where there was none": (made({**DERIVE, "state": None}), made(DERIVE), "state was none and is kept"),
     "no state where there was some": (made(DERIVE), made({**DERIVE, "state": None}), "state was kept and is none"),
@@ -135,7 +197,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_checkpoint_that_would_be_misread_is_refused(name: str) -> None:
     old, new, said = REFUSED[name]
-    result = manifest.incompatible_changes(manifest.find_changes(old, new))
+    result = manifest_changes.incompatible_changes(manifest_changes.find_changes(old, new))
     assert any(said in str(change) for change in result), result
 
 
@@ -152,9 +214,11 @@ IN_ANOTHER_FORM = {
 def test_a_reset_after_another_key_or_order_needs_another_sink(name: str) -> None:
     """What the sink has stays in it, or is never replaced: two rows for a page, or the earlier one for ever."""
     old, new = map(made, IN_ANOTHER_FORM[name])
-    wrong = manifest.incompatible_changes(manifest.find_changes(old, new))
-    said = manifest.advice_for_changes("dev", "job", "pages", wrong)
-    assert said.startswith(f"{manifest.ANOTHER_SINK}; then `millrace checkpoint reset job pages --env dev`")
+    wrong = manifest_changes.incompatible_changes(manifest_changes.find_changes(old, new))
+    said = manifest_changes.advice_for_changes("dev", "job", "pages", wrong)
+    assert said.startswith(
+        f"{manifest_changes.ANOTHER_SINK}; then `millrace checkpoint reset job pages --env dev`"
+    )
     moved = made(
         {
             **IN_ANOTHER_FORM[name][1],
@@ -164,8 +228,10 @@ def test_a_reset_after_another_key_or_order_needs_another_sink(name: str) -> Non
         }
     )
     plain = made({**LATEST, "latest_by": []})
-    wrong = manifest.incompatible_changes(manifest.find_changes(plain, moved))
-    assert manifest.advice_for_changes("dev", "job", "pages", wrong).startswith("`millrace checkpoint reset")
+    wrong = manifest_changes.incompatible_changes(manifest_changes.find_changes(plain, moved))
+    assert manifest_changes.advice_for_changes("dev", "job", "pages", wrong).startswith(
+        "`millrace checkpoint reset"
+    )
 
 
 CONTINUED = {
@@ -180,6 +246,12 @@ CONTINUED = {
     "an earlier patch": (made(LANDED, spark="3.5.6"), made(LANDED, spark="3.5.4"), []),
     "other limits": (made(STREAMED), made({**LAND, "source": {**KINESIS, "records_per_shard": 9}}), []),
     "another start": (made(LANDED), made({**LAND, "source": {**KAFKA, "start": "latest"}}), []),
+    "a route's other name": (directly(a="lake.a"), directly(b="lake.a"), []),
+    "a route more": (directly(a="lake.a"), directly(a="lake.a", b="lake.b"), []),
+    "other options of a database's driver": (into(**JDBC), into(**JDBC | {"url": JDBC["url"].replace("10", "20")}), []),
+    "a server of a release that did not write it": (
+        dataclasses.replace(into(**SEARCH), servers={}), into(**SEARCH | {"endpoint": "https://b.example.com"}), [],
+    ),
     "a topic more": (made(routed("a")), made(routed("a", "b")), ["the new ones are read from their start"]),
     "a longer delay": (
         made(DERIVE), made(with_state(watermark={"time": "at", "delay_seconds": 600.0, "ahead_seconds": 3600})), [],
@@ -201,8 +273,8 @@ CONTINUED = {
 @pytest.mark.parametrize("name", CONTINUED)
 def test_what_a_checkpoint_can_bear_is_no_reason_to_stop(name: str) -> None:
     old, new, said = CONTINUED[name]
-    result = manifest.find_changes(old, new)
-    assert manifest.incompatible_changes(result) == ()
+    result = manifest_changes.find_changes(old, new)
+    assert manifest_changes.incompatible_changes(result) == ()
     assert len(result) == len(said)
     for change, text in zip(result, said, strict=True):
         assert text in str(change)

@@ -10,6 +10,7 @@ import pytest
 
 from millrace.cli.run.changes_report import change_lines, jobs_that_continue_checkpoints
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.lifecycle.changes.table_writer_changes import output_writer_changes
 from millrace.lifecycle.deploy import compare_with_deployed
 from tests.unit.lifecycle.deployed_jobs import (
     BUCKET,
@@ -194,3 +195,17 @@ def test_another_bucket_of_checkpoints_gets_a_copy(aws: DeployedEnvironment, tmp
     stand(aws, clicks=json.loads(json.dumps(document).replace(CHECKPOINTS, "s3://company")))
     (line,) = compare_with_deployed(aws, new(tmp_path, clicks=document)).refused
     assert f"`aws s3 mv --recursive s3://company/clicks {CHECKPOINTS}/clicks`" in line
+
+
+@pytest.mark.parametrize(("cluster", "owned"), [("one", 1), ("two", 0)])
+def test_a_topic_of_the_same_name_on_another_cluster_is_another_output(cluster: str, owned: int) -> None:
+    documents = (
+        connected(
+            writing(job, sink={"kind": "kafka", "topic": "outs", "connection": "d"}),
+            c={"cluster": "read"},
+            d={"cluster": written},
+        )
+        for job, written in (("before", "one"), ("clicks", cluster))
+    )
+    old, now = ({job: each} for job, each in zip(("before", "clicks"), documents, strict=True))
+    assert len(list(output_writer_changes(old, now))) == owned
