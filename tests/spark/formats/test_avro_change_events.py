@@ -227,7 +227,7 @@ def test_each_writers_schema_reads_its_own_and_what_is_none_is_a_dead_letter(
         assert error in row["_error"]
 
 
-@pytest.mark.parametrize("scale", [4, 2, 6])
+@pytest.mark.parametrize("scale", [4, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 6))])
 def test_a_decimal_has_the_scale_of_its_writer(
     spark: SparkSession, tmp_path: Path, avro: DebeziumFormat, scale: int
 ) -> None:
@@ -249,7 +249,14 @@ def test_a_decimal_has_the_scale_of_its_writer(
     assert bytes(found[0]["image"]) == ROW["image"]
 
 
-@pytest.mark.parametrize("keys", ["of a folder", "of a registry", "unknown", "not in the registry"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "of a registry",
+        "unknown",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("of a folder", "not in the registry")),
+    ],
+)
 def test_a_flattened_delete_that_is_its_key_alone_is_not_lost(
     spark: SparkSession, tmp_path: Path, avro: DebeziumFormat, keys: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

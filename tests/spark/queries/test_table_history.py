@@ -127,7 +127,7 @@ def test_random_versions_in_any_batches_show_the_last_of_those_whose_time_had_co
     left = choose.sample(given, len(given))
     while left:
         # A third comes once more with a later batch.
-        batch, left = left[:25], left[25:]
+        batch, left = left[:40], left[40:]
         left += [each for each in batch if left and choose.random() < 0.3]
         new, stored = (
             spark.createDataFrame(rows, COLUMNS)
