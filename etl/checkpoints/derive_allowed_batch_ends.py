@@ -37,21 +37,14 @@ def query_with_allowed_batch_ends(
     Parameters
     ----------
     query
-        Built but not started; a batch that it has planned and not committed is checked now.
+        Built but not started; a batch that it has planned and not committed is corrected now.
     whole_commits
         True for a query with state.
     """
     spark, readings = query.rows.sparkSession, iceberg_streams_of_plan(query.rows)
     ends = _AllowedBatchEnds(checkpoint, readings, whole_commits)
     ends.correct_planned_batch(spark)
-
-    def correct_planned_batch_and_reopen() -> DataFrame:
-        ends.correct_planned_batch(spark)
-        return query.rows
-
-    return replace(
-        query, handle=_EndCheckingHandler(query.handle, ends), reopen=correct_planned_batch_and_reopen
-    )
+    return replace(query, handle=_EndCheckingHandler(query.handle, ends))
 
 
 @dataclass(frozen=True)
@@ -163,8 +156,6 @@ class _EndCheckingHandler:
     handle: Callable[[DataFrame, int], None]
     ends: _AllowedBatchEnds
     _passed: bool = field(default=False, repr=False)
-    _sent_back: int | None = field(default=None, repr=False)
-    """The batch that was changed last."""
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         changes = (
@@ -178,16 +169,8 @@ class _EndCheckingHandler:
                 for line, end in places.items()
             ]
             ended += ["with a watermark that stays until the first snapshot is read"] if held else []
-            if self._sent_back == batch_id:
-                # Otherwise it would be repeated forever, and nothing read.
-                raise LossError(
-                    f"batch {batch_id} must be read {', '.join(ended)}, but Spark plans it with other ends "
-                    "again, although they were corrected in the checkpoint; start from the beginning with "
-                    "`millrace checkpoint reset`"
-                )
-            self._sent_back = batch_id
             raise RestartQueryError(
-                f"batch {batch_id} was planned with ends that this query may not have, and nothing of it was read; "
-                f"the checkpoint now has the right ones, {', '.join(ended)}, and the query restarts with them"
+                f"batch {batch_id} was planned with ends that this query may not have, and nothing of it was read; the query "
+                f"restarts with the right ones, {', '.join(ended)}"
             )
         self.handle(batch, batch_id)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from ..checkpoints import derive_bounded_run_end
 from ..checkpoints.checkpoint import Checkpoint
@@ -56,12 +55,14 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
     run = replace(run, job=manifests.check_all_and_apply_resets())
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(run.job.queries, key=lambda q: isinstance(q, DeriveSettings))
-    queries = tuple(
-        manifests.query_that_updates_manifest(
-            _with_source_batch_handlers(run, q, _build_query(run, q, manifests.refuse_other_state))
+
+    def build(query: QuerySettings) -> ReadyQuery:
+        built = _with_source_batch_handlers(
+            run, query, _build_query(run, query, manifests.refuse_other_state)
         )
-        for q in order
-    )
+        return replace(manifests.query_that_updates_manifest(built), rebuild=partial(build, query))
+
+    queries = tuple(build(query) for query in order)
     lacking = [query.name for query in queries if query.determine_end is None]
     if lacking and run.job.run_every_seconds is not None:
         raise StartError(
@@ -121,7 +122,6 @@ def _build_land_or_direct_query(run: JobRun, query: LandSettings | DirectSetting
         handler,
         read.checkpoint.location,
         query.trigger_seconds,
-        read.reopen,
         check=read.watch,
         determine_end=read.determine_end,
     )
@@ -134,11 +134,6 @@ def _build_derive_query(
     for table in query.landing_tables:
         await_landing_table(run, query.name, table)
     landing = existing_landing_table(run, query.name, query.source_table)
-
-    def landing_schemas() -> list[StructType]:
-        return [spark.table(str(run.table(name))).schema for name in query.landing_tables]
-
-    before = landing_schemas()
     checkpoint = Checkpoint(f"{run.job.checkpoints}/{query.name}", source=source_digest(query.landing_tables))
     compose = make_enrich_then_transform(run, query.name, query)
     rows = open_derived_stream(run, query, compose, landing, most)
@@ -157,17 +152,12 @@ def _build_derive_query(
         letters = DeadLetterTable(run.table(query.dead_letters), query.name)
         letters.prepare(spark)
     handler = DeriveBatchWriter(query, landing, compose, sink, letters, checkpoint, run.report)
-
-    def rebuild_if_schema_changed() -> ReadyQuery | None:
-        return None if landing_schemas() == before else _build_derive_query(run, query, check, most)
-
     built = ReadyQuery(
         query.name,
         rows,
         handler,
         checkpoint.location,
         query.trigger_seconds,
-        rebuild=rebuild_if_schema_changed,
         output_mode=query.state.output_mode if query.state is not None and query.state.key else "append",
         determine_end=partial(derive_bounded_run_end.checker_of_bounded_run_end, spark, rows, checkpoint),
         derives=True,

@@ -90,8 +90,6 @@ class CheckpointCheck:
             handle = HandlerWithFirstBatchAction(query.handle, before=origin.check_before_first_batch)
             query = dataclasses.replace(query, check=partial(origin, query.check), handle=handle)
         new, old = self._new[query.name], self._old[query.name]
-        # A query whose tables changed while it runs is built again, and compared with what runs now.
-        self._old[query.name] = new
         if old is None:
             self._write_manifest(new)
             return query
@@ -197,6 +195,8 @@ class CheckpointCheck:
     def _write_manifest(self, new: Manifest) -> None:
         url = f"{self._folder}/{_manifest_file_name(new.query)}"
         hadoop_files.write_text(self._spark, url, typed_json.versioned_json(new, manifest.FORMAT))
+        # A query that is built again after a failure is compared with it.
+        self._old[new.query] = new
 
 
 class HandlerWithFirstBatchAction:

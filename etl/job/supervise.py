@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
@@ -231,7 +231,7 @@ class Supervisor:
                     if time.monotonic() >= one.again_at:
                         self._start_again(one)
                 elif not one.query.isActive:
-                    if isinstance(one.error, RestartQueryError) and self._restart_if_reopenable(one):
+                    if isinstance(one.error, RestartQueryError) and self._restart_on_request(one):
                         continue
                     one.error = one.error or one.query.exception()
                     if self._restart_if_spark_lost_progress(one) or self._schedule_retry_if_any_left(one):
@@ -308,7 +308,7 @@ class Supervisor:
 
     def _schedule_retry_if_any_left(self, one: RunningQuery) -> bool:
         """Schedule and report the next attempt; return False if there is none."""
-        final = (StopRequestedError, RestartQueryError, LossError, LeaseLostError, StartError)
+        final = (StopRequestedError, LossError, LeaseLostError, StartError)
         waits = one.again_at is not None  # the stop was requested while it waits
         if one.error is None or isinstance(one.error, final) or one.is_ending or waits:
             return False
@@ -329,13 +329,14 @@ class Supervisor:
         )
         return True
 
-    def _restart_if_reopenable(self, one: RunningQuery) -> bool:
-        """Start a query again on its checkpoint; its current batch is planned but not committed, and is repeated.
+    def _restart_on_request(self, one: RunningQuery) -> bool:
+        """Start a query again whose handler asked for it; a second time for the same batch is a failure, which is retried.
 
         Return whether it runs.
         """
-        if one.spec.reopen is None or one.is_ending:
+        if one.sent_back == one.failed_batch or one.is_ending:
             return False
+        one.sent_back = one.failed_batch
         self.report.emit("reopened", query=one.spec.name, why=str(one.error))
         return self._start_again(one)
 
@@ -350,16 +351,23 @@ class Supervisor:
         return self._start_again(one)
 
     def _start_again(self, one: RunningQuery) -> bool:
-        """Start a query on its checkpoint: its last batch is repeated. Return whether it runs; an error shows at the next check."""
+        """Build a query again and start it on its checkpoint: its last batch is repeated.
+
+        Return whether it runs; an error shows at the next check.
+        """
         one.again_at = one.error = one.failed_batch = None
         try:
-            one.spec = _query_with_reopened_rows(one.spec)
-            one.query = self._start_query(one.spec, one)
-        except (CapturedException, OSError, Py4JJavaError, NoAnswerError) as error:
+            one.spec = one.spec if one.spec.rebuild is None else one.spec.rebuild()
+            one.query = started = self._start_query(one.spec, one)
+        except StartError as error:
+            # It could be started before, so this is no error of the settings: a service does not answer at present.
+            one.error = NoAnswerError(str(error))
+            return False
+        except (CapturedException, OSError, Py4JJavaError, NoAnswerError, SinkError) as error:
             one.error = error
             return False
         if self.monitor is not None:
-            self.monitor.watch(one.spec.name, SparkProgress(self.spark, one.query))
+            self.monitor.watch(one.spec.name, SparkProgress(self.spark, started))
         return True
 
     def _report_failure_and_request_stop(self, one: RunningQuery) -> bool:
@@ -367,18 +375,6 @@ class Supervisor:
         self.report.report_failure(one.error, query=one.spec.name, **one.failed_batch_field)
         self._stopping.set()
         return True
-
-
-def _query_with_reopened_rows(query: ReadyQuery) -> ReadyQuery:
-    """Open the rows of a query again, and build it again if their schema has changed."""
-    try:
-        built = query.rebuild() if query.rebuild is not None else None
-        if built is None and query.reopen is not None:
-            return replace(query, rows=query.reopen())
-        return built or query
-    except StartError as error:
-        # It could be started before, so this is no error of the settings: a service does not answer at present.
-        raise NoAnswerError(str(error)) from error
 
 
 def _have_all_ended(running: Sequence[RunningQuery]) -> bool:

@@ -206,7 +206,10 @@ class DeriveBatchWriter:
             # A record that landed, was lost and landed again may be in one batch.
             batch = batch.dropDuplicates([*IDENTITY])
         look_ups = partial(self._look_ups_with_backfills, batch_id, backfilled)
-        place = batch_identity(batch.sparkSession, self.checkpoint, batch_id, look_ups=look_ups)
+        place = replace(
+            batch_identity(batch.sparkSession, self.checkpoint, batch_id, look_ups=look_ups),
+            landed_again=backfilled is not None,
+        )
 
         def derived_rows() -> DataFrame:
             return self.compose(read.observe(batch))

@@ -30,8 +30,6 @@ class OpenedSources:
         Checkpoint of the query.
     guards
         Guards of all legs.
-    reopen
-        Opens all legs again, with the limits and secrets of that time.
     watch
         Check of a leg of which only a part is read; None for any other.
     determine_end
@@ -41,7 +39,6 @@ class OpenedSources:
     rows: DataFrame
     checkpoint: Checkpoint
     guards: LegGuards
-    reopen: Callable[[], DataFrame]
     watch: Callable[[], None] | None
     determine_end: Callable[[], IsEndReached] | None
 
@@ -86,12 +83,9 @@ def open_sources(run: JobRun, query: LandSettings | DirectSettings, table: Table
     watch = next((leg.watch for leg in opened if leg.watch is not None), None)
     fixers = [leg.determine_end for leg in opened if leg.determine_end is not None]
 
-    def open_all_legs() -> DataFrame:
-        return union_of_legs([leg.open() for leg in opened])
-
     def checker_of_all_bounded_run_ends() -> IsEndReached:
         ends = [fixer() for fixer in fixers]
         return lambda batch: all(reached(batch) for reached in ends)
 
     fixed = checker_of_all_bounded_run_ends if len(fixers) == len(opened) else None
-    return OpenedSources(open_all_legs(), whole, guards, open_all_legs, watch, fixed)
+    return OpenedSources(union_of_legs([leg.open() for leg in opened]), whole, guards, watch, fixed)

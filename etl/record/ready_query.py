@@ -20,11 +20,9 @@ class ReadyQuery:
 
     Attributes
     ----------
-    reopen
-        Opens the source again, with new limits, when the handler raises
-        :class:`etl.record.errors.RestartQueryError`.
     rebuild
-        Builds the query again if the schema of what it reads has changed, as a start of the job would; returns None if not.
+        Builds the query again after a failed batch, as a start of the job does: the failure may have left the handler or a guard with
+        half of what it knows of the batch.
     check
         Checks the source at intervals, even without batches; raises :class:`etl.record.errors.LossError` if
         records would stay unread, and :class:`etl.record.errors.NoAnswerError` if it cannot determine this.
@@ -39,8 +37,7 @@ class ReadyQuery:
     handle: BatchHandler
     checkpoint: str
     trigger_seconds: float
-    reopen: Callable[[], DataFrame] | None = None
-    rebuild: Callable[[], ReadyQuery | None] | None = None
+    rebuild: Callable[[], ReadyQuery] | None = None
     output_mode: Literal["append", "update"] = "append"
     check: Callable[[], None] | None = None
     determine_end: Callable[[], IsEndReached] | None = None

@@ -121,6 +121,8 @@ class BatchIdentity:
         Find the rows of the batch that a table may hold already; None if they cannot be bounded.
     rows
         Number of rows of a batch that is cached and was counted; None otherwise.
+    landed_again
+        True if records of it may have been in an earlier batch of the same run: a backfill landed what had been lost.
     """
 
     run: str
@@ -134,6 +136,7 @@ class BatchIdentity:
     properties: Mapping[str, str] = field(default_factory=dict, compare=False)
     look_ups: LookUps | None = field(default=None, compare=False, repr=False)
     rows: int | None = field(default=None, compare=False, repr=False)
+    landed_again: bool = field(default=False, compare=False, repr=False)
 
     @property
     def batch_id(self) -> BatchId:

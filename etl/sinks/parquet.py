@@ -98,14 +98,17 @@ class ParquetSink:
         """
         spark = rows.sparkSession
         committed = place is not None and self._manifests.manifest_of_batch(spark, place) is not None
-        if place is not None and not committed:
+        again = place is not None and place.landed_again
+        if place is not None and not committed and not again:
             try:
                 outside = self._condition_to_be_among_others(spark, place.run)
                 return self._write_folder_and_manifest(rows, place, DuplicateLookUp(outside=outside))
             except RecordOutsideBoundError:
                 rows = reread() if reread is not None else rows
-        others = self._manifests.manifest_urls_of_other_writers(spark, place.run if place else "")
-        if place is not None and committed:
+        others = self._manifests.manifest_urls_of_other_writers(
+            spark, place.run if place and not again else ""
+        )
+        if place is not None and committed and not again:
             others.append(self._manifests.manifest_url(place))
         whose = BatchIdentity(_LATER, uuid.uuid4().int % 10**12) if place is None or committed else place
         existing = self._existing_identities(rows, others)

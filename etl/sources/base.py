@@ -75,8 +75,7 @@ class Leg:
     Attributes
     ----------
     open
-        Returns the rows, in the envelope's shape; again after a :class:`etl.record.errors.RestartQueryError`, with current
-        limits and secrets.
+        Returns the rows, in the envelope's shape, with current limits and secrets.
     guard
         Guard of a leg whose batches do not replay; None if they are fixed ranges.
     watch

@@ -130,7 +130,7 @@ class StreamIdentities:
         self._found = identities
 
     def check_before_first_batch(self) -> None:
-        """Compare before a run's first batch is written, and store new ids.
+        """Compare before the first batch of a built query is written, and store new ids.
 
         Raises
         ------
@@ -139,7 +139,8 @@ class StreamIdentities:
         NoAnswerError
             A service does not answer at present.
         """
-        self._raise_if_changed_else_store(self._ask_current_ids() if self._found is None else self._found)
+        found, self._found = self._found, None
+        self._raise_if_changed_else_store(self._ask_current_ids() if found is None else found)
 
     def __call__(self, before: Callable[[], None] | None = None) -> None:
         """Compare while the query runs, after another check; errors as in :meth:`check_before_first_batch`."""

@@ -175,13 +175,13 @@ def test_a_retry_while_the_source_is_away_is_a_retry_too(spark: SparkSession, tm
             raise ZeroDivisionError("no good")
         supervisor.request_stop()
 
-    def opened() -> DataFrame:
+    def built() -> ReadyQuery:
         answer = answers.pop(0)
         if answer is not None:
             raise answer
-        return query.rows
+        return query
 
-    query = replace(ticking(spark, "flights", tmp_path, handle), reopen=opened)
+    query = replace(ticking(spark, "flights", tmp_path, handle), rebuild=built)
     steady = ticking(spark, "steady", tmp_path, lambda _b, _i: others.append(len(answers)))
     assert supervisor.run_to_exit_status([query, steady]) == 0
     assert (seen, answers) == ([0, 0], [])
@@ -207,16 +207,32 @@ def test_a_source_that_is_away_when_limits_change_is_asked_again_within_the_retr
             raise RestartQueryError("stream flights now has 2 shards (before: 1)")
         supervisor.request_stop()
 
-    def opened() -> DataFrame:
+    def built() -> ReadyQuery:
         while answers:
             raise answers.pop()
-        return query.rows
+        return query
 
-    query = replace(ticking(spark, "flights", tmp_path, handle), reopen=opened)
+    query = replace(ticking(spark, "flights", tmp_path, handle), rebuild=built)
     assert supervisor.run_to_exit_status([query]) == 1 - most
     told = [(e["event"], e.get("error")) for e in events.all()[1:]]
     ends = ("retrying", "stream flights: no endpoint") if most else ("failed", "stream flights: no endpoint")
     assert told == [("reopened", None), ends]
+
+
+@pytest.mark.faults
+def test_a_batch_that_asks_for_a_restart_again_and_again_is_retried_within_the_retries(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    events, seen = Events(), []
+
+    def asks(_batch: DataFrame, batch_id: int) -> None:
+        seen.append(batch_id)
+        raise RestartQueryError("other ends")
+
+    supervisor = Supervisor(spark, events.reporter, retries=RetryLimits(1, first_seconds=0.1))
+    assert supervisor.run_to_exit_status([ticking(spark, "asks", tmp_path, asks)]) == 1
+    assert [e["event"] for e in events.all()] == ["started", "reopened", "retrying", "failed"]
+    assert seen == [0, 0, 0]
 
 
 def fails_in_spark(batch: DataFrame, _id: int) -> None:

@@ -127,6 +127,10 @@ def test_routes_are_opened_leg_by_leg(spark: SparkSession, table: Names, tmp_pat
         assert result == [["gifts", "orders"], ["web"], ["bags"]]
         assert [leg.checkpoint.place for leg in legs] == [0, 1, 2]
     for query in (first, second):
+        assert query.rebuild is not None
+        again = query.rebuild()
+        assert innermost(again.handle) is not innermost(query.handle), "it would know of the failed batch"
+        assert again.rebuild is not None
         assert query.rows.isStreaming
         assert query.rows.columns[:2] == ["_id", "_source"]
     routed = {"_route", "orders", "gifts", "clicks", "bags", "_bytes"}

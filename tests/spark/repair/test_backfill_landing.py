@@ -22,12 +22,14 @@ from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import backfill_landing
 from millrace.etl.sinks.iceberg import IcebergSink
+from millrace.etl.sinks.parquet import committed_files
 from millrace.etl.sources.base import BackfillPart
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests import kinesalite
 from tests.faults import small_job_documents
 from tests.kinesalite import REGION
 from tests.spark.queries.test_derive import Pipeline
+from tests.spark.queries.test_sinks_outside_lake import derive, settings
 from tests.spark.source_batches import DDL, Events, frame, good, kafka_rows, lander
 from tests.spark.task_gate import TaskGate
 
@@ -230,8 +232,11 @@ def test_what_was_lost_and_lands_again_is_derived_once(
     pipe = Pipeline(spark, table, tmp_path)
     records = frame(spark, kafka_rows(0, 0, [good(n) for n in range(12)]))
     pipe.land(records, 0)
+    files = {"kind": "parquet", "path": str(tmp_path / "files"), "files_per_batch": 1}
+    beside = settings(pipe.landing, tmp_path / "beside", files, None, transform=None)
     if derived_before:
         pipe.derive()
+        derive(spark, beside, {}, Events())
     spark.sql(f"DELETE FROM {pipe.landing} WHERE flight >= 4")  # noqa: S608 - our own names
     part = BackfillPart("an hour", records, whole_table_look_up())
     filler = backfill_landing.LandingBackfiller(
@@ -250,6 +255,9 @@ def test_what_was_lost_and_lands_again_is_derived_once(
     result = sorted(row["flight"] for row in pipe.written().select("flight").collect())
     assert result == [n for n in range(14) if n % 3]
     assert sum(written for *_, written in pipe.accounts()) == len(result)
+    derive(spark, beside, {}, Events())
+    in_files = spark.read.parquet(*committed_files(spark, files["path"]))
+    assert sorted(row["flight"] for row in in_files.collect()) == [*range(14)]
 
 
 def test_what_cannot_be_refilled_says_what_can(spark: SparkSession, table: Names, tmp_path: Path) -> None:

@@ -311,7 +311,7 @@ def test_limits_are_worked_out_again_when_the_shards_change(
     assert guard.checked_positions_before_batch(spark, 2) == {}
 
 
-def test_a_query_is_opened_again_on_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_is_built_again_on_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     events, batches, opened = Events(), [], []
 
     def ticks(per_second: int) -> DataFrame:
@@ -327,7 +327,12 @@ def test_a_query_is_opened_again_on_its_checkpoint(spark: SparkSession, tmp_path
         if len(batches) == 4:
             supervisor.request_stop()
 
-    query = ReadyQuery("ticks", ticks(5), handle, str(tmp_path / "checkpoint"), 0.1, lambda: ticks(10))
+    def built(per_second: int) -> ReadyQuery:
+        return ReadyQuery(
+            "ticks", ticks(per_second), handle, str(tmp_path / "checkpoint"), 0.1, lambda: built(10)
+        )
+
+    query = built(5)
     assert supervisor.run_to_exit_status([query]) == 0
     assert opened == [5, 10]
     assert batches[:4] == [0, 1, 1, 2]  # the current batch comes again
