@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from millrace.etl.commits.duplicate_look_up_bounds import DuplicateLookUp
 from millrace.etl.formats.base import Decoder
 from millrace.etl.job.supervise import Supervisor
+from millrace.etl.queries.land import LandBatchWriter
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError, RestartQueryError
 from millrace.etl.record.ready_query import ReadyQuery
@@ -309,6 +310,42 @@ def test_limits_are_worked_out_again_when_the_shards_change(
         guard.checked_positions_before_batch(spark, 2)
     guard.shards = 2
     assert guard.checked_positions_before_batch(spark, 2) == {}
+
+
+def test_the_query_that_is_built_again_after_a_reshard_reads_the_rest_of_closed_shards(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    landing, now = table("landing"), batch_accounts.utc_now()
+    rest = [
+        {
+            "Data": good(n),
+            "PartitionKey": "k",
+            "SequenceNumber": str(n),
+            "ApproximateArrivalTimestamp": now,
+        }
+        for n in (11, 12)
+    ]
+
+    def built(shards: int) -> LandBatchWriter:
+        write = lander(spark, landing, Events(), source=KINESIS, checkpoint=tmp_path)
+        (guard,) = write.guards.streams
+        assert isinstance(guard, KinesisLossGuard)
+        guard.shards, guard.count_shards = shards, lambda: 2
+        closed = {"shardId-0"}
+        guard.tails = lambda before, here: iter([rest] if closed <= before.shards - here.shards else [])
+        return write
+
+    first = built(1)
+    log_positions(tmp_path, 0, {"shardId-0": None})
+    first(frame(spark, kinesis_rows([10], now)), 0)
+    log_positions(tmp_path, 1, {"shardId-0": 10})
+    first(frame(spark, []), 1)
+    log_positions(tmp_path, 2, {"shardId-1": None, "shardId-2": None})
+    children = frame(spark, kinesis_rows([13, 14], now))
+    with pytest.raises(RestartQueryError):
+        first(children, 2)
+    built(2)(children, 2)
+    assert ids(spark, landing) == [f"flights-stream/{n}" for n in range(10, 15)]
 
 
 def test_a_query_is_built_again_on_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
