@@ -101,7 +101,9 @@ Keeps = Callable[[Environment, Plan], bool]
 """Function that simulates a plan and returns whether it keeps every SLA."""
 
 
-def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[CostSavingMove, ...]:
+def find_moves(
+    environment: Environment, now: Plan, keeps: Keeps, made: PlansMade | None = None
+) -> tuple[CostSavingMove, ...]:
     """Return the moves that save the most.
 
     Parameters
@@ -110,6 +112,8 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[CostS
         An environment from a file, and its plan.
     keeps
         Simulates the plan of a move.
+    made
+        Plans of jobs from which ``now`` was made: a move leaves most of them as they are.
     """
     tree = environment.value_locations.tree
     if tree is None:
@@ -124,7 +128,7 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[CostS
         (f"jobs.{name}.engine", None, environment.jobs[name].engine)
         for name in _jobs_without_engine(environment)
     ]
-    found, made = [], PlansMade()
+    found, made = [], made or PlansMade()
     for change in changes[: _TRIED // len(environment.jobs)]:
         changed, node = _changed_environment_or_none(environment, change), tree.at(change.path)
         with_it = tuple(_key_changes_of_merged_jobs(change, tree))
@@ -375,7 +379,7 @@ def environment_with_cheapest_engines(environment: Environment, keeps: Keeps) ->
     keeps
         Simulates a plan.
     """
-    names = _jobs_without_engine(environment)
+    names, made = _jobs_without_engine(environment), PlansMade()
     # Jobs on one engine may share a network, so all of them change together first.
     for group in (names, *([each] for each in names)) if names else ():
         others = (environment_on_engine_or_none(environment, group, engine) for engine in KINDS)
@@ -383,7 +387,7 @@ def environment_with_cheapest_engines(environment: Environment, keeps: Keeps) ->
             environment,
             *(each for each in others if each is not None and _passes_project_checks(each)),
         ]
-        environment = min(possible, key=lambda each: _sort_key_of_engines(each, names, keeps))
+        environment = min(possible, key=lambda each: _sort_key_of_engines(each, names, keeps, made))
     return environment
 
 
@@ -394,11 +398,11 @@ def _jobs_without_engine(environment: Environment) -> list[str]:
 
 
 def _sort_key_of_engines(
-    environment: Environment, names: Iterable[str], keeps: Keeps
+    environment: Environment, names: Iterable[str], keeps: Keeps, made: PlansMade
 ) -> tuple[bool, bool, float]:
     """Return whether a plan breaks an SLA, whether the bill of jobs is unproven, and the dollars a month; the least is best."""
     try:
-        sized = plan(environment)
+        sized = plan(environment, made)
     except ConfigurationError:
         return True, True, math.inf
     unproven = any(

@@ -63,7 +63,7 @@ def plan(environment: Environment, made: PlansMade | None = None) -> Plan:
         raise environment.value_locations.error_of_findings(
             [Finding(("region",), environment.region, allowed)]
         ) from error
-    made = {} if made is None else made
+    made = PlansMade() if made is None else made
     environment = environment_with_cheapest_choices(
         environment,
         table,
@@ -154,7 +154,7 @@ def _least_monthly_usd(environment: Environment, table: PriceTable) -> float:
     demands, problems = query_demands_and_findings(environment, tuple(environment.jobs))
     if problems:
         return 0.0
-    planner = JobPlanner(environment, demands, table, {})
+    planner = JobPlanner(environment, demands, table, PlansMade())
     return least_streams_usd(planner, demands) + sum(least_runs_usd(planner, job) for job in environment.jobs)
 
 

@@ -37,6 +37,7 @@ from millrace.config.checks.queries import advice_on_schemas
 from millrace.config.document.problems import wrong_option_error
 from millrace.config.sources.base import MOST_RECORDS_PER_SECOND
 from millrace.sizing import Plan, plan
+from millrace.sizing.alternatives.job_planner import PlansMade
 from millrace.sizing.alternatives.plan_difference import differences
 from millrace.sizing.cost_saving_moves import environment_with_cheapest_engines, find_moves
 from millrace.sizing.environment_with_plan_choices import environment_as_planned
@@ -144,14 +145,14 @@ def plan_command(
 
         environment = environment.with_deployed_sizes(read_deployed_sizes(connect_to_account(environment)))
     environment = environment_with_scaled_traffic(environment, traffic)
-    sized = plan(environment)
+    sized = plan(environment, made := PlansMade())
     if apply is not None:
-        write_moves_into_files(environment, find_moves(environment, sized, plan_keeps_all_slas), apply)
+        write_moves_into_files(environment, find_moves(environment, sized, plan_keeps_all_slas, made), apply)
         return
     job = next((name for name in sized.jobs if key == f"jobs.{name}"), None)
     if html is not None or job or (diff is None and key is None):
         doubted = simulated_plan_with_warnings(environment, sized)
-        moves = find_moves(environment, sized, plan_keeps_all_slas) if traffic == 1 else ()
+        moves = find_moves(environment, sized, plan_keeps_all_slas, made) if traffic == 1 else ()
         sized = doubted.plan
         verdict = replace(plan_verdict(doubted, env), moves=tuple(move_lines(moves)))
         if html is not None or as_json:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any, TypeVar
 
 from millrace.config.base import Model
 from millrace.config.document.problems import Finding
@@ -34,9 +35,27 @@ _EXECUTORS = (1.0, 2.0)
 
 Planned = tuple[JobPlan | None, list[Finding]]
 
-PlansMade = dict[tuple[object, ...], list[tuple[list[QueryDemand], tuple[Model, ...], Planned]]]
-"""Plans of jobs that variants of one environment have in common: by job, network and partitions, with the demands, and with the job and
-streams that decide on them."""
+V = TypeVar("V")
+
+
+class PlansMade:
+    """Plans and partitions of jobs that variants of one environment have in common."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[object, ...], list[tuple[Sequence[Model], object, Any]]] = {}
+
+    def result(
+        self, key: tuple[object, ...], members: Sequence[Model], values: object, new: Callable[[], V]
+    ) -> V:
+        """Return what was made for the same key, members of the environment and other values, or a new one."""
+        made = self._made.setdefault(key, [])
+        for before, same, found in made:
+            if same == values and all(map(_say_the_same, before, members)):
+                result: V = found
+                return result
+        result = new()
+        made.append((members, values, result))
+        return result
 
 
 class JobPlanner:
@@ -123,13 +142,12 @@ class JobPlanner:
     ) -> Planned:
         decides = (self.environment.jobs[job], *(self.environment.streams[name] for name in sources))
         network = reason_job_runs_in_vpc(self.environment, job)
-        made = self.made.setdefault((job, cores, network, *sources.items()), [])
-        for same, before, planned in made:
-            if all(map(_say_the_same, before, decides)) and same == demands:
-                return planned
-        planned = job_plan_and_findings(self.environment, job, demands, sources, self.prices, cores)
-        made.append((demands, decides, planned))
-        return planned
+        return self.made.result(
+            (job, cores, network, *sources.items()),
+            decides,
+            demands,
+            lambda: job_plan_and_findings(self.environment, job, demands, sources, self.prices, cores),
+        )
 
     def estimated_runs_usd(self, sized: JobPlan, partitions: Mapping[str, int]) -> float:
         """Return about the dollars a month of a job's bounded runs with other partitions, on its own workers, fewer and more of them."""
@@ -201,27 +219,34 @@ class JobPlanner:
         return self._stream_usd[name, number]
 
     def _usd_of_cluster(self, name: str, partitions: Mapping[str, int], others: Mapping[str, int]) -> float:
-        cluster, topics = self.environment.kafka[name], self._topics[name]
+        cluster = self.environment.kafka[name]
         if not isinstance(cluster, MskCluster) or cluster.existing is not None:
             return 0.0
-        if self._added_up[0] is not partitions:
-            self._added_up = (partitions, {})
-        sums = self._added_up[1]
-        if name not in sums:
-            sums[name] = sum(map(partitions.__getitem__, topics))
+        base, together = self.load_and_partitions_of_cluster(name, partitions)
         more = sum(
             number - partitions[topic]
             for topic, number in others.items()
             if self.environment.streams[topic].cluster_name == name
         )
-        key = name, sums[name] + more
+        key = name, together + more
         if key not in self._cluster_usd:
-            if name not in self._loads:
-                self._loads[name] = cluster_load(self.environment, name, partitions, self._readers)
-            load = replace(self._loads[name], partitions=key[1])
+            load = replace(base, partitions=key[1])
             sized, _ = cluster_plan_and_findings(self.environment, name, cluster, load, self.prices)
             self._cluster_usd[key] = math.inf if sized is None else sum(line.usd for line in sized.cost)
         return self._cluster_usd[key]
+
+    def load_and_partitions_of_cluster(
+        self, name: str, partitions: Mapping[str, int]
+    ) -> tuple[ClusterLoad, int]:
+        """Return the load of a cluster, whatever its partitions, and the partitions of its topics together."""
+        if self._added_up[0] is not partitions:
+            self._added_up = (partitions, {})
+        sums = self._added_up[1]
+        if name not in sums:
+            sums[name] = sum(map(partitions.__getitem__, self._topics[name]))
+        if name not in self._loads:
+            self._loads[name] = cluster_load(self.environment, name, partitions, self._readers)
+        return self._loads[name], sums[name]
 
 
 def _say_the_same(one: Model, other: Model) -> bool:

@@ -189,16 +189,24 @@ def least_runs_usd(planner: JobPlanner, job: str) -> float:
     settings, demands, known = planner.environment.jobs[job], planner.demands[job], service_limits()
     if settings.run_every is None:
         return 0.0
-    # Batches of all queries begin together.
-    billed = known["bounded.billed_start_seconds"] + max(each.work.overhead for each in demands)
-    started = 2 * max(known["bounded.least_billed_seconds"], billed) / settings.run_every.total_seconds()
-    busy = sum(each.average * each.work.rate * each.work.per_record for each in demands)
+    # Batches of all queries begin together, and what is billed is rounded to a tenth of a second.
+    billed = known["bounded.billed_start_seconds"] + max(each.work.overhead for each in demands) - 0.05
+    every, least = settings.run_every.total_seconds(), known["bounded.least_billed_seconds"]
+    busy = every * sum(each.average * each.work.rate * each.work.per_record for each in demands)
     possible = type(settings).possible_workers(settings, lambda *_: 0.0)
     workers = (
-        (started + busy / each.tasks) * HOURS * worker_usd_hour(each.hourly_bill_items, planner.prices)
+        max(2 * least, _least_worker_seconds(billed, busy / each.tasks))
+        / every
+        * HOURS
+        * worker_usd_hour(each.hourly_bill_items, planner.prices)
         for each in possible
     )
     return min(workers, default=0.0) + stored_usd(planner.environment, settings, demands, planner.prices)
+
+
+def _least_worker_seconds(fixed: float, work: float) -> float:
+    """Return the fewest seconds of a driver and executors together: of ``n`` executors each works ``work / n`` seconds after a fixed time."""
+    return (math.sqrt(fixed) + math.sqrt(work)) ** 2 if work > fixed else 2 * (fixed + work)
 
 
 def least_workers_usd(planner: JobPlanner, job: str, cores: int) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
+from millrace.config.job_networks import reason_job_runs_in_vpc
 from millrace.sizing.alternatives.job_planner import JobPlanner
 from millrace.sizing.alternatives.partition_candidates import (
     CONTESTED,
@@ -68,8 +69,46 @@ def cheapest_partitions(
         if numbers or len(planner.demands[job]) > 1:
             by_job.setdefault(job, {})[name] = numbers
     for job, own in by_job.items():
-        chosen = _cheapest_partitions_of_job(planner, readings, job, own, chosen, fitting)
+        # A new object for each job, by which the planner knows that topics must be added up again.
+        chosen = {
+            **chosen,
+            **_made_or_new_partitions_of_job(planner, readings, job, own, chosen, fitting),
+        }
     return chosen
+
+
+def _made_or_new_partitions_of_job(
+    planner: JobPlanner,
+    readings: Mapping[str, StreamWithReaders],
+    job: str,
+    own: Mapping[str, Mapping[int, int]],
+    chosen: dict[str, int],
+    fitting: Mapping[str, int],
+) -> dict[str, int]:
+    """Return the partitions of the streams of a job that cost the least together with it, as found before where all that decides is the same."""
+    environment, jobs = planner.environment, _jobs_that_read(job, readings, own)
+    streams = {name: 0 for each in jobs for demand in planner.demands[each] for name in demand.streams}
+    clusters = {name: 0 for each in own if (name := environment.streams[each].cluster_name) is not None}
+    members = [
+        *map(environment.jobs.__getitem__, jobs),
+        *map(environment.streams.__getitem__, streams),
+        *map(environment.kafka.__getitem__, clusters),
+    ]
+    values = (
+        own,
+        [(fitting[name], readings[name].spare) for name in own],
+        [planner.by_driver[each] for each in jobs],
+        [reason_job_runs_in_vpc(environment, each) for each in jobs],
+        [(chosen[name], planner.least[name]) for name in streams],
+        [planner.load_and_partitions_of_cluster(name, chosen) for name in clusters],
+        environment.zone_count,
+    )
+    return planner.made.result(
+        (job, *jobs, *streams),
+        members,
+        values,
+        lambda: _cheapest_partitions_of_job(planner, readings, job, own, chosen, fitting),
+    )
 
 
 def _cheapest_partitions_of_job(
@@ -80,7 +119,7 @@ def _cheapest_partitions_of_job(
     chosen: dict[str, int],
     fitting: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return partitions of all streams, of which those of one job cost the least together with it.
+    """Return the partitions of the streams of a job that cost the least together with it.
 
     Parameters
     ----------
@@ -122,7 +161,8 @@ def _cheapest_partitions_of_job(
         _cheaper_partitions(planner, job, readings, own, each)
         for each in (min(starts, key=cost), *refused[:1])
     ]
-    return min(climbed, key=cost)
+    best = min(climbed, key=cost)
+    return {name: best[name] for name in own}
 
 
 def _jobs_that_read(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from typing import NamedTuple
 
 from millrace.config.document.problems import Finding
@@ -88,6 +89,7 @@ def job_plan_and_findings(
         made.problems.extend(wrong)
     if (made.run is not None and paid >= number) or (len(demands) > 1 and paid > number):
 
+        @cache
         def spreads_on(paid: int) -> list[CoreSpread]:
             return job_spreads_cores_and_findings(environment, name, demands, read, paid)[0]
 

@@ -14,8 +14,7 @@ from millrace.sizing.jobs.shared_cores import (
     fewest_shared_cores,
     largest_batch,
     load_headroom_factors,
-    run_tasks_at_once_or_none,
-    sequential_run_tasks,
+    run_tasks_with_headrooms,
     shared_spreads,
 )
 from millrace.sizing.prices_and_limits import service_limits
@@ -107,16 +106,9 @@ def job_spreads_cores_and_findings(
         return shared_spreads(demands, batches, tasks, paid, headrooms), cores, []
     # As long as runs end in time, the shortest costs the least.
     partitions = [source.read_in_waves for source in sources]
-    ways = [
-        tasks,
-        run_tasks_at_once_or_none(batches, paid),
-        sequential_run_tasks(batches, paid),
-    ]
     spreads = [
         shared_spreads(demands, batches, each, paid, headrooms)
-        for each in ways
-        if each is not None
-        and (min(headrooms := load_headroom_factors(batches, each, paid, bounded=True)) > 1 or each is tasks)
+        for each, headrooms in run_tasks_with_headrooms(batches, tasks, paid)
     ]
     found = min(spreads, key=lambda each: sum(run_stage_seconds(demands, each, partitions)))
     return found, cores, []

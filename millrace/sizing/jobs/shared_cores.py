@@ -195,6 +195,23 @@ def divide_into_tasks_or_none(
             return tuple(found)
 
 
+@lru_cache(maxsize=_REMEMBERED)
+def run_tasks_with_headrooms(
+    batches: tuple[LargestBatch, ...], fewest: tuple[BatchTasks, ...], cores: int
+) -> list[tuple[Sequence[BatchTasks], list[float]]]:
+    """Return the tasks with which a bounded run may end soonest on a number of cores, each with the headroom of its batches.
+
+    Parameters
+    ----------
+    fewest
+        Those of the fewest cores, which always end in time.
+    """
+    others = (run_tasks_at_once_or_none(batches, cores), sequential_run_tasks(batches, cores))
+    ways: list[Sequence[BatchTasks]] = [fewest, *(each for each in others if each is not None)]
+    found = [(each, load_headroom_factors(batches, each, cores, bounded=True)) for each in ways]
+    return [found[0], *(each for each in found[1:] if min(each[1]) > 1)]
+
+
 def run_tasks_at_once_or_none(batches: Sequence[LargestBatch], cores: int) -> list[BatchTasks] | None:
     """Return the tasks of a bounded run's batches that end soonest with a core for each, about; None if the batches are more.
 

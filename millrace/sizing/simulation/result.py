@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -150,19 +150,13 @@ class QueryResult:
         return self.spans()[0]
 
     @property
-    def committed_at(self) -> Floats:
-        """Seconds at which each span of the ages was committed."""
-        return self.spans()[1]
-
-    @property
     def oldest_age_by_batch(self) -> Floats:
         """Age in seconds of each batch's oldest record at its commit."""
         return self.spans()[2]
 
     def ages_since(self, begin: float) -> Ages:
         """Return the ages of the records that were committed from a time on, in seconds."""
-        late = self.committed_at >= begin
-        return Ages(self.ages.low[late], self.ages.high[late], self.ages.records[late])
+        return _ages_since(self.spans, begin)
 
     def share_in_time(self, sla: float, end: float, *, since: float = 0.0) -> float | None:
         """Return the share of records that were committed in time, among those that were committed or are already too late.
@@ -204,6 +198,14 @@ class QueryResult:
         arrived = np.interp(self.ends, self.arrivals.times, self.arrivals.totals)
         before = np.cumsum(self.records) - self.records
         return float(np.max(arrived - before, initial=self.waiting))
+
+
+@lru_cache(maxsize=2048)
+def _ages_since(spans: Callable[[], tuple[Ages, Floats, Floats]], begin: float) -> Ages:
+    # Jobs of a large environment are often alike.
+    ages, committed_at, _ = spans()
+    late = committed_at >= begin
+    return Ages(ages.low[late], ages.high[late], ages.records[late])
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,13 +11,17 @@ from hypothesis import strategies as st
 from millrace.config import Environment
 from millrace.config.model import GlueJob, KinesisStream, Rate, Traffic
 from millrace.config.queries import LandQuery, Query
-from millrace.sizing import cost_saving_moves, plan, total_cost
+from millrace.sizing import cost_saving_moves, plan, planning, total_cost
+from millrace.sizing.alternatives import partition_search
+from millrace.sizing.alternatives.job_planner import JobPlanner, PlansMade
+from millrace.sizing.plan_as_plain_data import plan_as_plain_data
 from tests.run import examples
 from tests.unit.sizing.conftest import Loader
 from tests.unit.sizing.plan_relations import several
 from tests.unit.sizing.random_environments import SCHEMA
 
 MIB = 1024**2
+TRAFFIC = {"records_per_second": 5000, "record_size": "1KiB"}
 
 
 def built(
@@ -119,3 +124,50 @@ def test_looking_for_moves_goes_through_the_queries_as_often_with_more_streams(
             read.append(0)
             cost_saving_moves.find_moves(environment, found, lambda *_: True)
     assert read[-1] == read[-2] > 0
+
+
+def test_a_variant_searches_partitions_again_only_for_the_job_that_it_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A move changes one key, and planned every job of the environment from the beginning."""
+    document = several({"engine": "glue"}, one=TRAFFIC, two=TRAFFIC)
+    queries = document["jobs"]["job"]["queries"]
+    document["jobs"]["other"] = {"engine": "emr", "queries": {"land-two": queries.pop("land-two")}}
+    environment, made, searched = Environment.model_validate(document), PlansMade(), []
+    found = plan(environment, made)
+    search = partition_search._cheapest_partitions_of_job
+
+    def recorded(planner: JobPlanner, readings: Any, job: str, *rest: Any) -> dict[str, int]:
+        searched.append(job)
+        return search(planner, readings, job, *rest)
+
+    monkeypatch.setattr(partition_search, "_cheapest_partitions_of_job", recorded)
+    assert plan_as_plain_data(plan(environment, made)) == plan_as_plain_data(found)
+    assert not searched
+    document["jobs"]["other"]["latency"] = "5m"
+    changed = Environment.model_validate(document)
+    again = plan_as_plain_data(plan(changed, made))
+    assert searched == ["other"]
+    assert again == plan_as_plain_data(plan(changed))
+
+
+def test_no_period_is_searched_whose_fewest_worker_seconds_cost_more_than_continuous_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Eight periods were searched, each for a second, with two workers for the fixed time and none for the work of the driver."""
+    document = several(
+        {"engine": "glue", "latency": "2h", "run": "auto"},
+        large={"records_per_second": 12.9, "record_size": "100KiB"},
+        small={"records_per_second": 25_606.8, "peak_factor": 1.5, "record_size": "100B"},
+    )
+    sink = {"kind": "iceberg", "table": "derived"}
+    document["jobs"]["job"]["queries"]["derive"] = {"kind": "derive", "source": "landed_small", "sink": sink}
+    periods, sized = [], planning._monthly_usd_or_none
+
+    def recorded(environment: Environment, *rest: Any) -> float | None:
+        periods.append(environment.jobs["job"].run_every)
+        return sized(environment, *rest)
+
+    monkeypatch.setattr(planning, "_monthly_usd_or_none", recorded)
+    assert plan(Environment.model_validate(document)).jobs["job"].run is None
+    assert periods == [None]
