@@ -262,7 +262,10 @@ def _changes_of_stream(
     if stream.belongs_to_others:
         return
     if isinstance(stream, KinesisStream) and stream.mode == "on-demand":
-        lost = "shards that Kinesis adds by itself when traffic is above the stated peak"
+        lost = (
+            "shards that Kinesis adds by itself when traffic is above the stated peak; a deployed stream keeps those that are open "
+            "until `millrace deploy` has halved or doubled them step by step, and takes two changes of mode in 24 hours"
+        )
         yield _Change((*path, "mode"), "provisioned", lost)
     elif isinstance(stream, KinesisStream) and stream.shards is None:
         lost = "a fixed number of shards: a new stream takes 4 MiB/s, and later twice its highest peak"

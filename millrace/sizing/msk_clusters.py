@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -89,28 +90,28 @@ def _tier_plan_and_findings(
         return None, [Finding(("kafka", name, "broker_type"), cluster.broker_type, allowed)]
     candidates = types if cluster.broker_type is None else [cluster.broker_type]
     disk = cluster.tier == "standard"
+    deployed = load_.deployed
+    if deployed is not None and (deployed.broker_type not in types or cluster.brokers is not None):
+        deployed = None
+    # Brokers are only added.
+    least = cluster.brokers or (0 if deployed is None else deployed.brokers)
     options = [
         each
         for kind in candidates
-        for each in _broker_options(kind, load_, zone_count, known, prices, disk=disk)
+        for each in _broker_options(kind, least, cluster, load_, zone_count, known, prices)
     ]
     most = known[f"msk.brokers.{'kraft' if cluster.version.endswith('.kraft') else 'zookeeper'}"]
-    chosen = min(options, key=lambda each: (each.brokers > most, each.usd, each.brokers))
+    if cluster.brokers is not None and all(each.brokers > cluster.brokers for each in options):
+        largest = min(options, key=lambda each: each.brokers)
+        allowed = f"at least {largest.brokers} of {largest.kind}: {_reason_for_option(largest, load_, zone_count, known)}"
+        return None, [Finding(("kafka", name, "brokers"), str(cluster.brokers), allowed)]
     if cluster.brokers is not None:
-        able = [each for each in options if each.brokers <= cluster.brokers]
-        if not able:
-            largest = min(options, key=lambda each: each.brokers)
-            allowed = f"at least {largest.brokers} of {largest.kind}: {_reason_for_option(largest, load_, zone_count, known)}"
-            return None, [Finding(("kafka", name, "brokers"), str(cluster.brokers), allowed)]
-        chosen = min(able, key=lambda each: each.usd / each.brokers)
-    deployed = load_.deployed
-    if deployed is not None and deployed.broker_type in types and cluster.brokers is None:
-        # Brokers are only added. Those of another type are replaced one by one, while the cluster runs.
-        same = [
-            each for each in options if each.kind == deployed.broker_type and each.brokers <= deployed.brokers
-        ]
-        chosen = min(same, key=lambda each: each.usd) if same else chosen
-        chosen = replace(chosen, brokers=max(chosen.brokers, deployed.brokers))
+        options = [each for each in options if each.brokers <= cluster.brokers]
+    elif deployed is not None:
+        # Those of another type are replaced one by one, while the cluster runs.
+        same = (deployed.broker_type, deployed.brokers)
+        options = [each for each in options if (each.kind, each.brokers) == same] or options
+    chosen = min(options, key=lambda each: (each.brokers > most, each.usd, each.brokers))
     storage = None
     if disk:
         storage, finding = _volume_size_and_finding(name, cluster, cluster.brokers or chosen.brokers, load_)
@@ -130,7 +131,9 @@ class _BrokerOption:
     takes
         MiB/s from producers that a broker takes.
     usd
-        Dollars a month.
+        Dollars a month for the brokers, their volumes and the throughput of these.
+    fewest
+        Brokers of this type that would do; more of them may have smaller volumes, which cost less.
     """
 
     kind: str
@@ -138,29 +141,41 @@ class _BrokerOption:
     volume: int | None
     takes: float
     usd: float
+    fewest: int
 
 
 def _broker_options(
     kind: str,
+    least: int,
+    cluster: MskCluster,
     load_: ClusterLoad,
     zone_count: int,
     broker_limits: LimitTable,
     prices: PriceTable,
-    *,
-    disk: bool,
 ) -> Iterator[_BrokerOption]:
+    """Yield the fewest brokers of a type, at least ``least``, then each larger number that costs less than those before it."""
     broker, hour = broker_limits.brokers[kind], prices.usd(f"msk.{kind}_hour")
-    takes = broker.producer_mib_per_second(load_.readers)
-    number = _fewest_brokers(takes, broker.partitions, load_, zone_count, broker_limits, disk=disk)
-    yield _BrokerOption(kind, number, None, takes, number * hour * HOURS)
-    if broker.volume_default is None:
-        return
-    takes = broker.producer_mib_per_second(load_.readers, broker.volume)
-    number = _fewest_brokers(takes, broker.partitions, load_, zone_count, broker_limits, disk=disk)
-    volume = math.ceil(load_.mib_in / number * 2 * VOLUME_BYTES)
-    if volume > broker.volume_default:
-        usd = number * (hour * HOURS + volume * prices.usd("msk.volume_mib_month"))
-        yield _BrokerOption(kind, number, volume, takes, usd)
+    disk, stored_usd = cluster.tier == "standard", prices.usd("msk.storage_gb_month")
+    for provisioned in (None,) if broker.volume_default is None else (None, broker.volume):
+        takes = broker.producer_mib_per_second(load_.readers, provisioned)
+        fewest = _fewest_brokers(takes, broker.partitions, load_, zone_count, broker_limits, disk=disk)
+        best = math.inf
+        for number in itertools.count(max(fewest, least), zone_count):
+            # Each number is tried that could cost less with volumes of exactly what they hold: so less traffic never costs more.
+            exact = number * hour * HOURS + disk * _needed_gib(1, load_) * stored_usd
+            if exact >= best or (best < math.inf and (cluster.brokers or cluster.storage)):
+                break
+            volume = None if provisioned is None else math.ceil(load_.mib_in / number * 2 * VOLUME_BYTES)
+            if volume is not None and volume <= (broker.volume_default or 0):
+                break
+            usd = number * hour * HOURS
+            if volume is not None:
+                usd += number * volume * prices.usd("msk.volume_mib_month")
+            if disk:
+                usd += number * _volume_gib(cluster, number, load_) * stored_usd
+            if usd < best:
+                best = usd
+                yield _BrokerOption(kind, number, volume, takes, usd, fewest)
 
 
 def _provisioned_cluster_plan(
@@ -174,6 +189,8 @@ def _provisioned_cluster_plan(
 ) -> ClusterPlan:
     known, kind, needed = service_limits(), chosen.kind, chosen.brokers
     why = _reason_for_option(chosen, load_, zone_count, known)
+    if cluster.brokers is None and needed > chosen.fewest and load_.deployed is None:
+        why += f"; {chosen.fewest} would do, with larger volumes that cost more"
     kept = load_.deployed is not None and needed == load_.deployed.brokers
     broker, path = known.brokers[kind], ("kafka", name)
     taken = f"{chosen.takes:.4g} MiB/s in with these readers, {broker.partitions:,} partitions"
@@ -186,7 +203,9 @@ def _provisioned_cluster_plan(
         )
 
     brokers = (
-        pinned_figure(cluster.brokers, "brokers", f"pinned; {needed} would do: {why}", (*path, "brokers"))
+        pinned_figure(
+            cluster.brokers, "brokers", f"pinned; {chosen.fewest} would do: {why}", (*path, "brokers")
+        )
         if cluster.brokers is not None
         else Figure(
             needed, "brokers", f"as deployed; {why}" if kept else why, assumed=load_.assumed, inputs=inputs
@@ -239,28 +258,42 @@ def _provisioned_cluster_plan(
     return ClusterPlan(name, cluster.tier, brokers, broker_type, storage, tuple(cost), chosen.volume)
 
 
+def _needed_gib(brokers: int, load_: ClusterLoad) -> int:
+    """Return the GiB that each of so many volumes needs for all copies, with room."""
+    stored = load_.stored_gib * load_.copies
+    return max(1, math.ceil(stored * service_limits()["msk.storage.headroom"] / brokers))
+
+
+def _volume_gib(cluster: MskCluster, brokers: int, load_: ClusterLoad) -> int:
+    """Return the GiB of a Standard broker's volume: as pinned, as deployed where that suffices, else the next coarse step."""
+    if cluster.storage is not None:
+        return math.ceil(cluster.storage / GIB)
+    needed = _needed_gib(brokers, load_)
+    deployed = 0 if load_.deployed is None else load_.deployed.storage_gib or 0
+    if deployed >= needed:
+        return deployed
+    size = max(next_volume_step_gib(needed), deployed and deployed + SMALLEST_GROWTH_GIB)
+    return min(size, int(service_limits()["msk.broker.storage_gib"]))
+
+
 def _volume_size_and_finding(
     name: str, cluster: MskCluster, brokers: int, load_: ClusterLoad
 ) -> tuple[Figure[int] | None, Finding | None]:
-    """Return the volume of a Standard broker, or why it is too small: as pinned, as deployed where that suffices, else the next coarse step."""
-    known = service_limits()
-    room, most = known["msk.storage.headroom"], int(known["msk.broker.storage_gib"])
-    stored = load_.stored_gib * load_.copies
-    needed = max(1, math.ceil(stored * room / brokers))
+    """Return the volume of a Standard broker and why, or why it is too small."""
+    known, needed, size = service_limits(), _needed_gib(brokers, load_), _volume_gib(cluster, brokers, load_)
     why = (
-        f"{stored:,.1f} GiB by retention in {load_.copies} copies, {room:g} times that: {needed} GiB a broker"
+        f"{load_.stored_gib * load_.copies:,.1f} GiB by retention in {load_.copies} copies, "
+        f"{known['msk.storage.headroom']:g} times that: {needed} GiB a broker"
     )
     if cluster.storage is not None:
-        size, path = math.ceil(cluster.storage / GIB), ("kafka", name, "storage")
+        path = ("kafka", name, "storage")
         if size < needed:
             return None, Finding(path, f"{size}GiB", f"at least {needed}GiB: {why}")
         return pinned_figure(size, "GiB", f"pinned; {why}", path), None
-    deployed = 0 if load_.deployed is None else load_.deployed.storage_gib or 0
-    size = max(next_volume_step_gib(needed), deployed and deployed + SMALLEST_GROWTH_GIB)
-    if deployed >= needed:
-        size, why = deployed, f"as deployed, as a volume never shrinks; {why}"
+    if load_.deployed is not None and size == load_.deployed.storage_gib:
+        why = f"as deployed, as a volume never shrinks; {why}"
     return Figure(
-        size if deployed >= needed else min(size, most),
+        size,
         "GiB",
         why,
         assumed=load_.assumed,

@@ -142,7 +142,12 @@ DEPLOYING = (ROOT / "docs/deploying.md").read_text(encoding="utf-8")
 RATE = "streams.flights.traffic.records_per_second"
 
 
-SHARDS, STORAGE, TOPIC = "streams.departures.shards", "kafka.main.storage", "streams.flights.partitions"
+SHARDS, STORAGE, TOPIC, MODE = (
+    "streams.departures.shards",
+    "kafka.main.storage",
+    "streams.flights.partitions",
+    "streams.departures.mode",
+)
 PAGE: dict[str, tuple[tuple[Change, ...], tuple[Change, ...], str, str]] = {
     "transform, schema, trigger, limit, Spark setting": (
         (),
@@ -164,6 +169,18 @@ PAGE: dict[str, tuple[tuple[Change, ...], tuple[Change, ...], str, str]] = {
         "1",
     ),
     "more or fewer shards of a stream": ((put(SHARDS, 1),), (put(SHARDS, 20),), "restart", "5"),
+    "`mode: on-demand` of a stream to `provisioned`": (
+        (put(MODE, "on-demand"),),
+        (put(MODE, "provisioned"),),
+        "restart",
+        "1",
+    ),
+    "`mode: provisioned` to `on-demand`": (
+        (put(MODE, "provisioned"),),
+        (put(MODE, "on-demand"),),
+        "restart",
+        "1",
+    ),
     "more partitions of a topic": ((put(TOPIC, 14),), (put(TOPIC, 40),), "continue", "1"),
     "fewer partitions of a topic": ((put(TOPIC, 40),), (put(TOPIC, 14),), "", "refused"),
     "more storage of MSK brokers": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from millrace.lifecycle.changes.refused_updates import (
     creates_lasting_resource,
     refused_change_lines,
     successive_templates,
+    template_with_open_shards,
 )
 from millrace.lifecycle.changes.stack_exports import (
     StackOrder,
@@ -177,7 +179,11 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
             )
             shorter += shorter_job_retention_lines(job, old_document, document)
     order = stack_order(old | around, new, [names.stack(part) for part in _LASTING], left)
-    deployed = {stack: old[stack] for stack in new}
+    with translating_aws_errors("cannot count the open shards of a stream that becomes provisioned"):
+        deployed = {
+            stack: template_with_open_shards(old[stack], template, partial(_count_open_shards, aws))
+            for stack, template in new.items()
+        }
     rights = DeployedPermissionKinds(names, old)
     return DeploymentChanges(
         stacks=tuple(
@@ -209,6 +215,11 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
             stack: way for stack, was in deployed.items() if (way := successive_templates(was, new[stack]))
         },
     )
+
+
+def _count_open_shards(aws: DeployedEnvironment, stream: str) -> int:
+    summary = aws.client("kinesis").describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]
+    return int(summary["OpenShardCount"])
 
 
 def job_of_stack(names: Names, stack: str) -> str | None:

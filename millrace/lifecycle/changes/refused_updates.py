@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from millrace.config.sources.kinesis import CHANGES_A_DAY, shard_steps
 from millrace.config.valid_parts import value_at
 from millrace.sizing.msk_clusters import SMALLEST_GROWTH_GIB
+from millrace.sizing.readable_numbers import count
 
 Template = Mapping[str, Any]
 
@@ -252,8 +253,36 @@ def shard_count_steps(before: Mapping[str, Any], after: Mapping[str, Any]) -> li
     >>> shard_count_steps({"ShardCount": 9}, {"ShardCount": 2})
     [5, 3, 2]
     """
-    count, goal = before.get("ShardCount"), after.get("ShardCount")
-    return [*shard_steps(count, goal)] if isinstance(count, int) and isinstance(goal, int) else []
+    now, goal = before.get("ShardCount"), after.get("ShardCount")
+    return [*shard_steps(now, goal)] if isinstance(now, int) and isinstance(goal, int) else []
+
+
+def template_with_open_shards(
+    old: Template | None, new: Template, count_open_shards: Callable[[str], int]
+) -> Template | None:
+    """Return a deployed template with the open shards of its on-demand streams that become provisioned.
+
+    A switch keeps them (Kinesis developer guide, "Switch between capacity modes"), and the template of an on-demand stream has none.
+
+    Parameters
+    ----------
+    count_open_shards
+        Function that returns the open shards of a stream by its name.
+    """
+    later = _resources_of_template(new)
+    counted = {
+        logical: {**was, "Properties": {**was["Properties"], "ShardCount": count_open_shards(name)}}
+        for logical, was in _resources_of_template(old).items()
+        if was["Type"] == "AWS::Kinesis::Stream"
+        and _is_on_demand(was["Properties"])
+        and "ShardCount" in later.get(logical, {}).get("Properties", {})
+        for name in names_given_by_template(was)
+    }
+    return {**old, "Resources": {**_resources_of_template(old), **counted}} if old and counted else old
+
+
+def _is_on_demand(stream: Mapping[str, Any]) -> bool:
+    return bool(property_at(stream, "StreamModeDetails/StreamMode") == "ON_DEMAND")
 
 
 def successive_templates(old: Template | None, new: Template) -> list[tuple[str, Template]]:
@@ -289,12 +318,13 @@ def _steps_of_resource(
     before, after = was.get("Properties", {}), will.get("Properties", {})
     if was["Type"] == "AWS::Kinesis::Stream":
         counts = [before.get("ShardCount"), *shard_count_steps(before, after)]
+        updates = [(f"{first} to {then} shards", then) for first, then in itertools.pairwise(counts)]
+        if updates and _is_on_demand(before):
+            updates.insert(0, (f"provisioned, with {count(counts[0], 'open shard')}", counts[0]))
+        name = names_given_by_template(will)[0]
         return [
-            (
-                f"{names_given_by_template(will)[0]}: {first} to {then} shards",
-                {logical: {**will, "Properties": {**after, "ShardCount": then}}},
-            )
-            for first, then in itertools.pairwise(counts)
+            (f"{name}: {what}", {logical: {**will, "Properties": {**after, "ShardCount": shards}}})
+            for what, shards in updates
         ]
     if was["Type"] != "AWS::MSK::Cluster":
         return []

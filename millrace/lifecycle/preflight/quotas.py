@@ -11,6 +11,8 @@ from botocore.exceptions import ClientError
 from millrace.config.engines.glue import WORKERS
 from millrace.config.model import MskCluster
 from millrace.config.sources.kinesis import KinesisStream
+from millrace.lifecycle.changes.deployment_changes import resources_of_type
+from millrace.lifecycle.changes.undeclared_stacks import deployed_template
 from millrace.lifecycle.preflight.run_preflight_checks import Check, PreflightAccount, PreflightRow
 from millrace.sizing.plan_model import JobPlan
 
@@ -100,16 +102,25 @@ def _brokers_needed_and_used(account: PreflightAccount) -> tuple[float, float]:
 
 
 def _vpcs_needed_and_used(account: PreflightAccount) -> tuple[float, float]:
-    if account.plan.network.egress.value in ("existing", "none") or account.has_stack("network"):
+    if account.plan.network.egress.value in ("existing", "none") or _count_deployed(account, "AWS::EC2::VPC"):
         return 0, 0
     return 1, len(account.list_items("ec2", "describe_vpcs", "Vpcs"))
 
 
 def _elastic_ips_needed_and_used(account: PreflightAccount) -> tuple[float, float]:
     network = account.plan.network
-    if network.egress.value != "nat" or account.has_stack("network"):
+    if network.egress.value != "nat":
         return 0, 0
-    return network.zones, len(account.client("ec2").describe_addresses()["Addresses"])
+    more = network.zones - _count_deployed(account, "AWS::EC2::EIP")
+    return more, len(account.client("ec2").describe_addresses()["Addresses"])
+
+
+def _count_deployed(account: PreflightAccount, kind: str) -> int:
+    """Return the resources of a type that the deployed network has: it may have been one with endpoints, or a VPC of others."""
+    if not account.has_stack("network"):
+        return 0
+    template = deployed_template(account.client("cloudformation"), account.aws.names.stack("network"))
+    return len(resources_of_type(template or {}, kind))
 
 
 def _endpoints_needed_and_used(account: PreflightAccount) -> tuple[float, float]:
@@ -127,7 +138,7 @@ def _make_job_amounts_function(
 def check_alarm_quota(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check the number of alarms."""
     result = account.list_items("cloudwatch", "describe_alarms", "MetricAlarms")
-    used = sum(not each["AlarmName"].startswith(account.aws.names.prefix) for each in result)
+    used = sum(not each["AlarmName"].startswith(f"{account.aws.names.prefix}/") for each in result)
     row = quota_row("quota: alarms", len(account.plan.alarms), used, _ALARMS)
     # No operation has the account's own quota, which may be higher.
     yield replace(row, verdict="warning") if row.verdict == "failed" else row

@@ -125,6 +125,17 @@ JOB = """\
 """
 
 
+def test_a_move_to_provisioned_tells_what_a_deployed_stream_keeps(tmp_path: Path) -> None:
+    stream = STREAM.format(n=1).replace("kind: kinesis", "kind: kinesis, mode: on-demand")
+    file = tmp_path / "small.yaml"
+    file.write_text(SMALL.format(streams=stream, jobs=JOB.format(n=1, latency="5m")))
+    environment = load(project(tmp_path / "project", file), tmp_path / "project")
+    moves = {each.key: each.gives_up for each in find_moves(environment, plan(environment), lambda *_: True)}
+    given_up = moves["streams.s1.mode"]
+    assert "keeps those that are open" in given_up
+    assert "two changes of mode in 24 hours" in given_up
+
+
 def test_small_jobs_that_are_alike_become_one(tmp_path: Path) -> None:
     """The job with another SLA stays; the two others cost what one file with their queries in one job costs."""
     jobs = [JOB.format(n=n, latency="5m" if n < 3 else "6m") for n in range(1, 4)]

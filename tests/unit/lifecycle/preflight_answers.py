@@ -97,6 +97,7 @@ GOOD: dict[str, Any] = {
         }
     },
     "ListStacks": {"StackSummaries": []},
+    "GetTemplate": {"TemplateBody": '{"Resources": {}}'},
     "DescribeLimits": {"ShardLimit": 20000, "OpenShardCount": 10, "OnDemandStreamCount": 0, "OnDemandStreamCountLimit": 50},
     "GetServiceQuota": {"Quota": {"Value": 1000.0}},
     "ListClustersV2": {"ClusterInfoList": []},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,6 +66,46 @@ def test_a_second_deployment_lists_changed_numbers_and_restarts(
     assert result.numbers["clicks"] == ("workers.max: 3 → 5",)
     assert [(job.before, job.after) for job in result.jobs] == [("leave", "restart")]
     assert result.stacks[0].resources == ("~ AWS::SNS::Topic Topic: DisplayName",)
+
+
+@pytest.mark.parametrize(
+    ("shards", "updates"),
+    [
+        (1, ["provisioned, with 4 open shards", "4 to 2 shards", "2 to 1 shards"]),
+        (4, []),
+        (9, ["provisioned, with 4 open shards", "4 to 8 shards", "8 to 9 shards"]),
+    ],
+)
+def test_an_on_demand_stream_becomes_provisioned_with_its_open_shards(
+    aws: DeployedEnvironment, tmp_path: Path, shards: int, updates: list[str]
+) -> None:
+    """UpdateShardCount takes at most double and at least half of the open shards, which no template of an on-demand stream has."""
+
+    def streams(**properties: Any) -> str:
+        resource = {"Type": "AWS::Kinesis::Stream", "Properties": {"Name": "hello-clicks", **properties}}
+        return json.dumps({"Resources": {"Clicks": resource}})
+
+    stack = "hello-minimal-streams"
+    aws.client("cloudformation").create_stack(
+        StackName=stack, TemplateBody=streams(StreamModeDetails={"StreamMode": "ON_DEMAND"})
+    )
+    for count in (2, 4):  # as Kinesis does by itself
+        aws.client("kinesis").update_shard_count(
+            StreamName="hello-clicks", TargetShardCount=count, ScalingType="UNIFORM_SCALING"
+        )
+    (tmp_path / f"{stack}.template.json").write_text(
+        streams(StreamModeDetails={"StreamMode": "PROVISIONED"}, ShardCount=shards)
+    )
+    result = compare_with_deployed(aws, assembly(tmp_path, 3))
+    stages = result.stages.get(stack, [])
+    assert [what for what, _ in stages] == [f"hello-clicks: {each}" for each in updates]
+    counts = [4]
+    for _, step in stages:
+        properties = step["Resources"]["Clicks"]["Properties"]
+        assert properties["StreamModeDetails"] == {"StreamMode": "PROVISIONED"}
+        counts.append(properties["ShardCount"])
+    assert counts[-1] == shards or not stages
+    assert all(after <= 2 * before <= 4 * after for before, after in itertools.pairwise(counts))
 
 
 def test_a_stack_whose_first_creation_failed_is_new(aws: DeployedEnvironment, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from botocore.client import BaseClient
 
 from millrace.config import load
+from millrace.infra.constructs.alarms import alarm_name
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.preflight import account_checks as preflight_account
 from millrace.lifecycle.preflight import policies_state_machines_drift as preflight_templates
@@ -190,10 +191,14 @@ def test_a_row_of_each_question_is_among_them(tmp_path: Path, monkeypatch: pytes
 def test_a_missing_permission_makes_rows_unknown_and_stops_no_other(
     operation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deployed = {"ListStacks": {"StackSummaries": [{**STACK, "StackStatus": "UPDATE_COMPLETE"}]}}
+    stacks = [
+        {**STACK, "StackName": f"shop-prod-{part}", "StackStatus": "UPDATE_COMPLETE"}
+        for part in ("network", "streams")
+    ]
     drift = "Drift" in operation
+    deployed = {"ListStacks": {"StackSummaries": stacks}} if drift or operation == "GetTemplate" else {}
     for network in (NEW, ENDPOINTS, GIVEN):
-        given = {**(deployed if drift else {}), operation: denied(operation)}
+        given = {**deployed, operation: denied(operation)}
         result, answers = rows(given, network, tmp_path, monkeypatch, drift=drift)
         unknown = [each for each in result.values() if each.verdict == "not known"]
         assert not any(row.verdict == "failed" for row in result.values())
@@ -273,6 +278,55 @@ def plan_services(network: str, folder: Path) -> tuple[str, ...]:
     return tuple(plan(load(file, ROOT)).network.services)
 
 
+def network_template(*kinds: str) -> dict[str, Any]:
+    resources = {f"Resource{number}": {"Type": kind} for number, kind in enumerate(kinds)}
+    return {"TemplateBody": json.dumps({"Resources": resources})}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "needed"),
+    [
+        (("AWS::EC2::VPC", "AWS::EC2::VPCEndpoint"), {"quota: Elastic IPs": "3 more and 5 in use of 5"}),
+        (
+            ("AWS::EC2::VPC", "AWS::EC2::EIP", "AWS::EC2::EIP"),
+            {"quota: Elastic IPs": "1 more and 5 in use of 5"},
+        ),
+        (
+            ("AWS::EC2::SecurityGroup",),
+            {"quota: Elastic IPs": "3 more and 5 in use of 5", "quota: VPCs": "1 more and 5 in use of 5"},
+        ),
+    ],
+)
+def test_a_deployed_network_needs_what_it_does_not_have_yet(
+    kinds: tuple[str, ...], needed: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had endpoints until now, gateways in fewer zones, or a VPC of others."""
+    stack = {**STACK, "StackName": "shop-prod-network", "StackStatus": "UPDATE_COMPLETE"}
+    given = {
+        "ListStacks": {"StackSummaries": [stack]},
+        "GetTemplate": network_template(*kinds),
+        "GetServiceQuota": {"Quota": {"Value": 5.0}},
+        "DescribeAddresses": {"Addresses": [{}] * 5},
+        "DescribeVpcs": {"Vpcs": [{}] * 5},
+    }
+    result, _ = rows(given, NEW, tmp_path, monkeypatch)
+    asked = {
+        subject: each for subject, each in result.items() if subject in ("quota: Elastic IPs", "quota: VPCs")
+    }
+    assert {subject: each.found for subject, each in asked.items()} == needed
+    assert {each.verdict for each in asked.values()} == {"failed"}
+
+
+def test_alarms_of_another_environment_are_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of ``prod2`` and ``prod-2`` are not of ``prod``, which counts its own once."""
+    account = account_of(NEW, tmp_path)
+    own = [alarm_name(account.aws.names, each) for each in account.plan.alarms]
+    names = [*(f"shop-prod{part}/{n}" for part in ("2", "-2") for n in range(2000)), *own]
+    given = {"DescribeAlarms": {"MetricAlarms": [{"AlarmName": name} for name in names]}}
+    row = rows(given, NEW, tmp_path, monkeypatch)[0]["quota: alarms"]
+    assert row.found == f"{len(own)} more and 4,000 in use of 5,000"
+
+
 def test_what_is_deployed_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards, VPC and buckets of the deployed environment are in use already."""
     stacks = [
@@ -282,6 +336,7 @@ def test_what_is_deployed_counts_once(tmp_path: Path, monkeypatch: pytest.Monkey
     summary = GOOD["DescribeStreamSummary"]({"StreamName": "acme-clicks"})
     given = {
         "ListStacks": {"StackSummaries": stacks},
+        "GetTemplate": network_template("AWS::EC2::VPC", *["AWS::EC2::EIP"] * 3),
         "DescribeLimits": {**GOOD["DescribeLimits"], "ShardLimit": 10},
         "DescribeStreamSummary": {
             "StreamDescriptionSummary": {**summary["StreamDescriptionSummary"], "OpenShardCount": 50}

@@ -1,11 +1,14 @@
 """Brokers of a plan: number, type, volumes, quotas and versions."""
 
+import contextlib
 import math
 
 import pytest
 import yaml
 
+from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import plan
+from millrace.sizing.plan_model import ClusterPlan
 from millrace.sizing.prices_and_limits import service_limits
 from tests.unit.sizing.conftest import Loader
 
@@ -107,6 +110,36 @@ def test_volumes_get_the_throughput_that_the_plan_counts_on(from_text: Loader) -
     assert cost["volume throughput"] == pytest.approx(3 * found.volume_mib * 0.08)
     small = plan(from_text(KAFKA.format(cluster=cluster, retention="6h", rate=1024 * 50))).clusters["main"]
     assert small.volume_mib is None
+
+
+@pytest.mark.parametrize(
+    ("rate", "peak", "brokers", "kind", "storage_gib"),
+    [
+        # Twelve would do, of 15,000 GiB; in the next case nine of type large.
+        (69_200, 2, 15, "kafka.m7g.xlarge", 10_000),
+        (44_719, 1, 6, "kafka.m7g.xlarge", 16_384),
+        (1024, 1, 3, "kafka.m7g.large", 800),
+    ],
+)
+def test_brokers_are_chosen_with_the_price_of_their_volumes(
+    from_text: Loader, rate: int, peak: int, brokers: int, kind: str, storage_gib: int
+) -> None:
+    def cluster(pins: str) -> ClusterPlan:
+        text = KAFKA.format(cluster=f"tier: standard{pins}", retention="7d", rate=rate)
+        return plan(from_text(text.replace("1KiB,", f"1KiB, peak_factor: {peak},"))).clusters["main"]
+
+    found = cluster("")
+    usd = sum(line.usd for line in found.cost)
+    for other in ("large", "xlarge", "2xlarge"):
+        for number in range(3, 19, 3):
+            with contextlib.suppress(ConfigurationError):
+                pinned = cluster(f", broker_type: kafka.m7g.{other}, brokers: {number}")
+                assert sum(line.usd for line in pinned.cost) >= usd - 1e-6
+    assert found.brokers is not None
+    assert found.broker_type is not None
+    assert found.storage_gib_per_broker is not None
+    sizes = (found.brokers.value, found.broker_type.value, found.storage_gib_per_broker.value)
+    assert sizes == (brokers, kind, storage_gib)
 
 
 def test_more_brokers_than_a_quota_are_a_warning(from_text: Loader) -> None:
