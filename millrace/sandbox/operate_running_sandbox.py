@@ -15,7 +15,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from millrace.config.model import Environment
-from millrace.lifecycle.account.catalog_columns import ddl_columns
+from millrace.lifecycle.account.catalog_columns import ddl_fields
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, connect_to_account
 from millrace.lifecycle.audits.query_audit import AuditedDeployment, deployment_on_aws
 from millrace.lifecycle.jobs.logs import LogLine
@@ -127,7 +127,7 @@ def ddl_columns_of_local_tables(catalog: Catalog, tables: Iterable[str]) -> dict
     result = {}
     for name in dict.fromkeys(tables):
         with suppress(NoSuchTableError):
-            result[name] = ddl_columns(catalog.load_table(name).schema().model_dump())
+            result[name] = ddl_fields(catalog.load_table(name).schema().model_dump()["fields"])
     return result
 
 

@@ -46,28 +46,35 @@ def ddl_columns_by_table(client: Callable[[str], Any], tables: Iterable[str]) ->
     """
     result = {}
     for name in dict.fromkeys(tables):
-        database, table = name.split(".")
-        failure = f"cannot read table {name}"
-        with translating_aws_errors(failure), ignoring_not_found_errors("EntityNotFoundException"):
-            parameters = (
-                client("glue").get_table(DatabaseName=database, Name=table)["Table"].get("Parameters", {})
-            )
-            if (location := parameters.get("metadata_location")) is None:
-                raise AwsError(f"{failure}: it is not an Iceberg table, and a job uses no others")
-            file = read_s3_object(client("s3"), location)
-            metadata = json.loads(gzip.decompress(file) if location.endswith(".gz.metadata.json") else file)
+        if (metadata := read_iceberg_metadata(client, name)) is not None:
             schemas = {each["schema-id"]: each for each in metadata.get("schemas", ())}
             # Version 1 of the format may have only this one.
-            result[name] = ddl_columns(schemas.get(metadata.get("current-schema-id")) or metadata["schema"])
+            schema = schemas.get(metadata.get("current-schema-id")) or metadata["schema"]
+            result[name] = ddl_fields(schema["fields"])
     return result
 
 
-def ddl_columns(schema: Mapping[str, Any]) -> str:
-    """Return the columns of a schema in Iceberg's JSON (specification, appendix C) as the text in ``CREATE TABLE``."""
-    return _ddl_fields(schema["fields"], ", ", " ")
+def read_iceberg_metadata(client: Callable[[str], Any], name: str) -> dict[str, Any] | None:
+    """Read a table's metadata file (Iceberg specification, "Table Metadata"); None if there is no such table.
+
+    Raises
+    ------
+    AwsError
+        As in :func:`ddl_columns_by_table`.
+    """
+    database, table = name.split(".")
+    failure = f"cannot read table {name}"
+    with translating_aws_errors(failure), ignoring_not_found_errors("EntityNotFoundException"):
+        description = client("glue").get_table(DatabaseName=database, Name=table)["Table"]
+        if (location := description.get("Parameters", {}).get("metadata_location")) is None:
+            raise AwsError(f"{failure}: it is not an Iceberg table, and a job uses no others")
+        file = read_s3_object(client("s3"), location)
+        return dict(json.loads(gzip.decompress(file) if location.endswith(".gz.metadata.json") else file))
+    return None
 
 
-def _ddl_fields(fields: Iterable[Mapping[str, Any]], between: str, before_type: str) -> str:
+def ddl_fields(fields: Iterable[Mapping[str, Any]], between: str = ", ", before_type: str = " ") -> str:
+    """Return fields of a schema in Iceberg's JSON (specification, appendix C) as the text in ``CREATE TABLE``."""
     quoted = [(each["name"].replace("`", "``"), _spark_type(each["type"])) for each in fields]
     return between.join(f"`{name}`{before_type}{kind}" for name, kind in quoted)
 
@@ -79,7 +86,7 @@ def _spark_type(kind: Any) -> str:
         return f"array<{_spark_type(kind['element'])}>"
     if kind["type"] == "map":
         return f"map<{_spark_type(kind['key'])},{_spark_type(kind['value'])}>"
-    return f"struct<{_ddl_fields(kind['fields'], ',', ':')}>"
+    return f"struct<{ddl_fields(kind['fields'], ',', ':')}>"
 
 
 def table_names_in_settings(settings: Iterable[Mapping[str, Any]]) -> list[str]:
