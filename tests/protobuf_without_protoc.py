@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.etl.formats import protobuf, protobuf_descriptors
+from millrace.etl.formats import protobuf
+from millrace.etl.launch.protobuf.descriptor_file import Message
 
 OPTIONAL, REQUIRED, REPEATED = 1, 2, 3
 DOUBLE, FLOAT, INT64, UINT64, INT32, FIXED64, FIXED32, BOOL, STRING = range(1, 10)
@@ -96,7 +97,7 @@ def descriptor_set(*files: bytes) -> bytes:
     return b"".join(block(1, each) for each in files)
 
 
-def reader(message: protobuf_descriptors.Message) -> Callable[[bytes], dict[str, Any]]:
+def reader(message: Message) -> Callable[[bytes], dict[str, Any]]:
     """The core's reader of a message, with room for each payload as if it were alone."""
     room = protobuf.ValueBudget()
     read = protobuf.make_message_reader(message, room)

@@ -33,11 +33,13 @@ from pyspark.sql.types import StructType
 
 from ..launch.formats import ProtobufFormat
 from ..launch.protobuf import wire_format
-from . import protobuf_descriptors, schema_files
+from ..launch.protobuf.descriptor_file import ENUM, MESSAGE, STRING, Field, Message, find_message
+from ..record.errors import StartError
+from . import schema_files
 from .base import Decoder
 from .decoding import decode_in_python_by_arrow
 from .decoding.decoder_output_and_checks import TOMBSTONE, schema_with_checked_names
-from .protobuf_descriptors import ENUM, MESSAGE, STRING, Field, Message
+from .protobuf_columns import message_columns
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
@@ -326,7 +328,7 @@ class ProtobufDecoder(Decoder):
     @property
     def schema(self) -> StructType:
         """Columns of the message's fields."""
-        return self.message.columns
+        return message_columns(self.message)
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`."""
@@ -368,8 +370,14 @@ def make_protobuf_decoder(data: bytes, message: str, path: str) -> ProtobufDecod
     Raises
     ------
     StartError
-        As in :func:`etl.formats.protobuf_descriptors.find_message`, or a table cannot have the names.
+        The file is no descriptor file, lacks the message or a type, or a table cannot have the message.
     """
-    found = protobuf_descriptors.find_message(data, message, path)
-    schema_with_checked_names(found.columns, path)
+    try:
+        found = find_message(data, message)
+    except wire_format.WireError as error:
+        raise StartError(
+            f"{path}: this is not a Protobuf descriptor file (protoc --include_imports --descriptor_set_out) with a message "
+            f"{message} that a table can have: {error}"
+        ) from error
+    schema_with_checked_names(message_columns(found), path)
     return ProtobufDecoder(found)

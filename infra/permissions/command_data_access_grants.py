@@ -73,17 +73,33 @@ def grants_to_read_catalog_tables(scope: PermissionScope) -> list[Grant]:
     return [allow("ReadCatalog", ["glue:GetTable"], [scope.names.arn("glue", each) for each in named])]
 
 
+def grants_to_read_table_metadata(scope: PermissionScope) -> list[Grant]:
+    """Read the metadata files of all tables of the jobs, which have the columns."""
+    environment = scope.names.environment
+    given = [each for each in environment.tables.values() if f"{each.database}.{each.table}" in scope.tables]
+    locations = [each.location.removeprefix("s3://").rstrip("/") for each in given]
+    arns = [*_own_table_arns(scope), *map(scope.names.s3_arn, locations)]
+    keys = dict.fromkeys(each.key for each in given if each.key is not None)
+    return [
+        allow("ReadTableMetadata", ["s3:GetObject"], [f"{arn}/metadata/*" for arn in arns], why=FILES),
+        *scope.s3_key_grants("Decrypt", ["kms:Decrypt"], "data"),
+        allow("DecryptGivenTables", ["kms:Decrypt"], list(keys), scope.condition_via_service("s3")),
+    ]
+
+
 def grants_to_read_table_files(scope: PermissionScope) -> list[Grant]:
     """Read the files of the environment's own tables."""
-    own = [name.split(".")[1] for name in scope.tables if name.split(".")[0] == scope.names.database]
-    if not own:
-        return []
-    location = database_location(scope.names).removeprefix("s3://")
-    files = [f"{scope.names.s3_arn(location)}/{table}/*" for table in own]
+    files = [f"{arn}/*" for arn in _own_table_arns(scope)]
     return [
         allow("ReadTableFiles", ["s3:GetObject"], files, why=FILES),
         *scope.s3_key_grants("Decrypt", ["kms:Decrypt"], "data"),
     ]
+
+
+def _own_table_arns(scope: PermissionScope) -> list[str]:
+    location = scope.names.s3_arn(database_location(scope.names).removeprefix("s3://"))
+    tables = [name.split(".") for name in scope.tables]
+    return [f"{location}/{table}" for database, table in tables if database == scope.names.database]
 
 
 def grants_to_read_streams(scope: PermissionScope) -> list[Grant]:

@@ -32,6 +32,7 @@ _DEPLOY: tuple[_Part, ...] = (
     ),
     *(
         read.grants_to_read_catalog_tables,
+        read.grants_to_read_table_metadata,
         read.grants_to_read_checkpoints,
         run.grants_to_keep_replaced_versions,
     ),
@@ -64,7 +65,7 @@ _PARTS: dict[str, tuple[_Part, ...]] = {
         *(read.grants_to_read_streams, read.grants_to_read_topics, run.grants_to_read_metrics),
     ),
     "split": (read.grants_to_read_topics,),
-    "schema": (read.grants_to_read_catalog_tables,),
+    "schema": (read.grants_to_read_catalog_tables, read.grants_to_read_table_metadata),
     "history": (read.grants_to_read_event_logs,),
     "cost": (read.grants_to_read_costs,),
 }

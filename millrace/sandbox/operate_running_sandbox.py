@@ -6,16 +6,16 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
 from millrace.config.model import Environment
+from millrace.lifecycle.account.catalog_columns import ddl_fields
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, connect_to_account
 from millrace.lifecycle.audits.query_audit import AuditedDeployment, deployment_on_aws
 from millrace.lifecycle.jobs.logs import LogLine
@@ -126,25 +126,9 @@ def ddl_columns_of_local_tables(catalog: Catalog, tables: Iterable[str]) -> dict
     """Return the columns of the existing tables, as :func:`millrace.lifecycle.account.catalog_columns.ddl_columns_by_table` does."""
     result = {}
     for name in dict.fromkeys(tables):
-        try:
-            fields = catalog.load_table(name).schema().fields
-        except NoSuchTableError:
-            continue
-        result[name] = ", ".join(f"`{field.name}` {_hive_type(field.field_type)}" for field in fields)
+        with suppress(NoSuchTableError):
+            result[name] = ddl_fields(catalog.load_table(name).schema().model_dump()["fields"])
     return result
-
-
-def _hive_type(kind: IcebergType) -> str:
-    """Return the name of an Iceberg type in the Glue Data Catalog, Hive and Spark."""
-    if isinstance(kind, StructType):
-        return f"struct<{','.join(f'{f.name}:{_hive_type(f.field_type)}' for f in kind.fields)}>"
-    if isinstance(kind, ListType):
-        return f"array<{_hive_type(kind.element_type)}>"
-    if isinstance(kind, MapType):
-        return f"map<{_hive_type(kind.key_type)},{_hive_type(kind.value_type)}>"
-    if isinstance(kind, DecimalType):
-        return f"decimal({kind.precision},{kind.scale})"
-    return {"long": "bigint", "timestamptz": "timestamp", "uuid": "string"}.get(str(kind), str(kind))
 
 
 def replay_dead_letters_locally(

@@ -1,4 +1,4 @@
-"""Messages and enums of a Protobuf descriptor file.
+"""Messages of a Protobuf descriptor file, with their fields and enums.
 
 ``protoc --include_imports --descriptor_set_out=orders.desc orders.proto`` writes such a file. It is itself a
 message (``google/protobuf/descriptor.proto``) and is read here by its field numbers.
@@ -17,6 +17,12 @@ REPEATED = 3
 
 TIMESTAMP = "google.protobuf.Timestamp"
 """Full name of Protobuf's own timestamp type."""
+
+ENUM, GROUP, MESSAGE, STRING = 14, 10, 11, 9
+"""Values of ``FieldDescriptorProto.Type``."""
+
+_TYPES = range(1, 19)
+_REQUIRED = 2
 
 _DEEPEST_MESSAGE = 100
 """Most messages inside each other: Google's parsers read no deeper (protobuf's ``CodedInputStream``)."""
@@ -106,3 +112,111 @@ def _require_bytes(value: Any) -> bytes:
     if not isinstance(value, bytes):
         raise WireError("the descriptor has a number in the place of a message")
     return value
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a message.
+
+    Attributes
+    ----------
+    kind
+        A value of ``FieldDescriptorProto.Type``.
+    presence
+        True if an absent field is null; otherwise it has its type's zero value, by the rules of the language.
+    message
+        Message that the field holds, if any.
+    names
+        Names of an enum's numbers.
+    oneof
+        Number of the ``oneof`` that it belongs to, if any: only the last member of one counts.
+    """
+
+    name: str
+    number: int
+    kind: int
+    repeated: bool
+    required: bool
+    presence: bool
+    message: Message | None = None
+    names: Mapping[int, str] | None = None
+    oneof: int | None = None
+
+    @property
+    def is_map(self) -> bool:
+        """True for a map, which is encoded as repeated entries."""
+        return self.repeated and self.message is not None and self.message.is_entry
+
+
+@dataclass(frozen=True)
+class Message:
+    """Message and its fields, in the order of their declaration."""
+
+    name: str
+    fields: tuple[Field, ...]
+    is_entry: bool = False
+
+    @property
+    def is_timestamp(self) -> bool:
+        """True for protobuf's own timestamp type."""
+        return self.name == TIMESTAMP
+
+
+def find_message(data: bytes, name: str) -> Message:
+    """Find a message in a descriptor file.
+
+    Parameters
+    ----------
+    name
+        Full name, such as ``shop.Order``.
+
+    Raises
+    ------
+    WireError
+        The file is no descriptor file, lacks the message or a type, or the message contains itself (a table cannot have such
+        a column).
+    """
+    kinds = dict(messages_and_enums(data))
+    if name not in kinds or kinds[name].enum:
+        known = ", ".join(sorted(n for n, k in kinds.items() if not k.enum and not k.entry)) or "none"
+        raise WireError(f"the file has no message {name}; its messages are {known}")
+    return _build_message(name, kinds, ())
+
+
+def _build_message(name: str, kinds: Mapping[str, MessageOrEnum], above: tuple[str, ...]) -> Message:
+    if name in above:
+        raise WireError(
+            f"message {name} is recursive (it contains itself), which no column of a table can be; "
+            "choose another message"
+        )
+    found = kinds[name]
+    made = tuple(_build_field(parts, found.proto3, kinds, (*above, name)) for parts in found.fields)
+    return Message(name, made, found.entry)
+
+
+def _build_field(
+    parts: Parts,
+    proto3: bool,
+    kinds: Mapping[str, MessageOrEnum],
+    above: tuple[str, ...],
+) -> Field:
+    name, number, kind = text_of_field(parts, 1), int_of_field(parts, 3), int_of_field(parts, 5)
+    label = int_of_field(parts, 4)
+    of = text_of_field(parts, 6).lstrip(".")
+    if kind == GROUP:
+        raise WireError(
+            f"field {above[-1]}.{name} is a group, which is not supported; declare it as a message"
+        )
+    if kind not in _TYPES:
+        raise WireError(f"field {above[-1]}.{name} has the unknown type {kind}")
+    if of not in kinds and (of or kind in {MESSAGE, ENUM}):
+        raise WireError(
+            f"the file lacks the type {of or f'of field {above[-1]}.{name}'}; write the file again with protoc --include_imports"
+        )
+    message = _build_message(of, kinds, above) if kind == MESSAGE else None
+    # Of several names of a number the first counts, as for Google's parsers.
+    names = dict(reversed([*kinds[of].enum_values])) if kind == ENUM else None
+    # Fields of a oneof have presence; so does proto3's `optional`, which is encoded as a oneof.
+    presence = not proto3 or message is not None or 9 in parts
+    oneof = int_of_field(parts, 9) if 9 in parts else None
+    return Field(name, number, kind, label == REPEATED, label == _REQUIRED, presence, message, names, oneof)

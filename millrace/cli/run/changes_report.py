@@ -44,7 +44,7 @@ def rehearse_table_changes(
         return StartRehearsal({}, ())
     settings = [job_settings_in_assembly(aws.names, assembly, job) for job in jobs]
     tables = table_names_in_settings(settings)
-    return rehearse_starts(settings, ddl_columns_by_table(aws.client("glue"), tables))
+    return rehearse_starts(settings, ddl_columns_by_table(aws.client, tables))
 
 
 def print_table_changes_and_exit_if_refused(

@@ -196,7 +196,7 @@ STATUS: Mapping[str, int] = {
     "millrace.lifecycle.aws_error_messages.AwsError": FAILED,
     "millrace.lifecycle.aws_error_messages.CredentialsError": REFUSED,
     "millrace.lifecycle.upgrade_or_rollback_job.UpgradeError": FAILED,
-    "millrace.sandbox.schemas.avro_types_and_encoding.AvroSchemaError": FAILED,
+    "millrace.config.formats.avro_schema.AvroSchemaError": FAILED,
     "millrace.sandbox.schemas.infer.InferenceError": FAILED,
     "millrace.sandbox.programs.jars.JarError": FAILED,
     "millrace.sandbox.programs.child_processes.SandboxError": FAILED,

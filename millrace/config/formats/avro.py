@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, StringConstraints
@@ -14,6 +13,7 @@ from pydantic import Field, StringConstraints
 from millrace.config.document.problems import MISSING, Finding, Path, findings_for_refused_keys
 from millrace.config.document.yaml_tree import is_folder
 from millrace.config.formats import ddl
+from millrace.config.formats.avro_schema import AvroSchemaError, avro_columns, parse_avro_schema
 from millrace.config.formats.base import FormatConfig, FormatUse
 from millrace.etl.launch import formats as launch
 
@@ -98,47 +98,16 @@ class AvroFormat(WriterSchemaSource):
         yield from self.check_writer_schema_source(path, self.framing, use.root)
 
     def check_schema_text(self, use: FormatUse, text: str) -> Iterator[Finding]:
-        """Check that the reader's schema is one of a record."""
-        if problem := _reason_not_avro(text):
-            yield use.wrong_schema_finding(f"an Avro schema: {problem}")
+        """Check that a table can have the columns of the reader's schema."""
+        try:
+            if wrong := "; ".join(ddl.column_name_problems(avro_columns(text))):
+                yield use.wrong_schema_finding(f"a schema that a table can have; {wrong}")
+        except AvroSchemaError as error:
+            yield use.wrong_schema_finding(f"an Avro schema: {error}")
 
     def fields(self, schema: FilePath) -> tuple[ddl.DdlField, ...]:
-        """Return the fields of the reader's record; nested types have only their names."""
-        record = json.loads(schema.read_text(encoding="utf-8"))
-        return tuple(
-            _avro_field_to_ddl_field(each)
-            for each in record["fields"]
-            if isinstance(each, dict) and "type" in each
-        )
-
-
-_LOGICAL = {
-    "timestamp-millis": "timestamp",
-    "timestamp-micros": "timestamp",
-    "local-timestamp-millis": "timestamp_ntz",
-    "local-timestamp-micros": "timestamp_ntz",
-    "date": "date",
-    "decimal": "decimal",
-}
-"""Spark's types for Avro's logical types (Spark's guide, "Apache Avro Data Source": "Supported types for Avro -> Spark SQL
-conversion").
-"""
-
-_PLAIN = {"bytes": "binary", "fixed": "binary", "enum": "string", "long": "bigint"} | dict.fromkeys(
-    launch.AVRO_RECORDS, "struct"
-)
-
-
-def _avro_field_to_ddl_field(field: Mapping[str, Any]) -> ddl.DdlField:
-    kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
-    kinds_left = [each for each in kinds if each != "null"]
-    kind = kinds_left[0] if len(kinds_left) == 1 else "struct"
-    if isinstance(kind, dict):
-        kind = _LOGICAL.get(str(kind.get("logicalType")), kind.get("type"))
-    name = kind if isinstance(kind, str) else "struct"
-    return ddl.DdlField(
-        str(field.get("name")), ddl.DdlType(_PLAIN.get(name, name)), len(kinds_left) < len(kinds)
-    )
+        """Return the fields of the reader's record."""
+        return avro_columns(schema.read_text(encoding="utf-8"))
 
 
 def _check_writer_schema_folder(path: Path, writers: str, framing: str, root: FilePath) -> Iterator[Finding]:
@@ -153,20 +122,8 @@ def _check_writer_schema_folder(path: Path, writers: str, framing: str, root: Fi
         if not (_UUID.fullmatch(file.stem) if by_uuid else file.stem.isdecimal()):
             wanted = "a UUID in lower case" if by_uuid else "a number, such as 17.avsc"
             yield Finding(path, f"{writers}/{file.name}", f"the schema's id as its name: {wanted}")
-        elif problem := _reason_not_avro(file.read_text(encoding="utf-8", errors="replace")):
-            yield Finding(path, f"{writers}/{file.name}", f"an Avro schema: {problem}")
-
-
-def _reason_not_avro(text: str) -> str | None:
-    try:
-        schema = json.loads(text)
-    except ValueError as error:
-        return f"not JSON: {error}"
-    if (
-        not isinstance(schema, dict)
-        or schema.get("type") not in launch.AVRO_RECORDS
-        or not schema.get("fields")
-    ):
-        return "not a record with fields"
-    wrong = ", ".join(launch.decimals_avro_ignores(schema))
-    return f"at most 38 digits, and a scale no larger than the precision: {wrong}" if wrong else None
+            continue
+        try:
+            parse_avro_schema(file.read_text(encoding="utf-8", errors="replace"))
+        except AvroSchemaError as error:
+            yield Finding(path, f"{writers}/{file.name}", f"an Avro schema: {error}")

@@ -126,7 +126,8 @@ def ddl_field_problems(fields: tuple[DdlField, ...]) -> tuple[str, ...]:
     return tuple(_ddl_field_problems(fields))
 
 
-def _ddl_field_problems(fields: tuple[DdlField, ...]) -> Iterator[str]:
+def column_name_problems(fields: tuple[DdlField, ...]) -> Iterator[str]:
+    """Yield why no table can have these columns, as ``etl.formats.decoding.decoder_output_and_checks.schema_with_checked_names``."""
     if reserved := sorted({each.name for each in fields if each.name.startswith("_")}):
         yield f"names that begin with _ are reserved: {', '.join(reserved)}"
     if ticks := sorted({each.name for each in fields if "`" in each.name}):
@@ -134,6 +135,10 @@ def _ddl_field_problems(fields: tuple[DdlField, ...]) -> Iterator[str]:
     types = (kind for each in fields for kind in each.kind.with_types_inside())
     for struct in (fields, *(kind.fields for kind in types if kind.name == "struct")):
         yield from _struct_problems(struct)
+
+
+def _ddl_field_problems(fields: tuple[DdlField, ...]) -> Iterator[str]:
+    yield from column_name_problems(fields)
     yield from _time_comments_without_unit(fields)
     if hidden := sorted(each.name for each in fields if _has_not_null_inside_collection(each.kind)):
         yield f"NOT NULL inside an array or map cannot be kept: {', '.join(hidden)}"

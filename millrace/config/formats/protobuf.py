@@ -13,13 +13,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.formats import ddl
 from millrace.config.formats.base import FormatConfig, FormatUse
 from millrace.etl.launch import formats as launch
-from millrace.etl.launch.protobuf.descriptor_file import (
-    REPEATED,
-    TIMESTAMP,
-    int_of_field,
-    messages_and_enums,
-    text_of_field,
-)
+from millrace.etl.launch.protobuf import descriptor_file
 from millrace.etl.launch.protobuf.wire_format import WireError
 
 _ZEROS = ("", "0", "0.0", "false", "[]", "{}")
@@ -41,61 +35,41 @@ class ProtobufFormat(FormatConfig):
         return launch.ProtobufFormat(self.message)
 
     def check_schema(self, use: FormatUse) -> Iterator[Finding]:
-        """Check that the descriptor file has the message."""
+        """Check that the descriptor file has the message, and that a table can have its columns."""
         try:
-            messages, _ = _fields_by_message_and_enum_zeros(use.schema)
+            kinds = descriptor_file.messages_and_enums(use.schema.read_bytes())
+            names = [name for name, each in kinds if not each.enum and not each.entry]
+            if self.message not in names:
+                yield Finding(
+                    (*use.path, "format", "message"),
+                    self.message,
+                    f"a message of {use.query.schema_}: {', '.join(names) or 'it has none'}",
+                    did_you_mean_text(self.message, names),
+                )
+            elif wrong := "; ".join(ddl.column_name_problems(self.fields(use.schema))):
+                yield use.wrong_schema_finding(f"a file with a message that a table can have; {wrong}")
         except WireError as error:
             yield use.wrong_schema_finding(f"a file that protoc wrote with --descriptor_set_out: {error}")
-            return
-        if self.message not in messages:
-            yield Finding(
-                (*use.path, "format", "message"),
-                self.message,
-                f"a message of {use.query.schema_}: {', '.join(messages) or 'it has none'}",
-                did_you_mean_text(self.message, list(messages)),
-            )
 
     def any_field_set_condition(self, schema: FilePath) -> str:
         """Return a condition that is false if no field is set: those whose absence Protobuf does not distinguish have zero values."""
-        messages, enum_zeros = _fields_by_message_and_enum_zeros(schema)
-        zeros = ", ".join(f"'{each}'" for each in (*_ZEROS, *sorted(enum_zeros)))
-        return " OR ".join(
-            f"coalesce(CAST(`{name}` AS STRING), '') NOT IN ({zeros})" for name in messages[self.message]
-        )
+        fields = descriptor_file.find_message(schema.read_bytes(), self.message).fields
+        enum_zeros = {each.names[0] for each in fields if each.names and 0 in each.names}
+        texts = ", ".join(f"'{each}'" for each in (*_ZEROS, *sorted(enum_zeros)))
+        return " OR ".join(f"coalesce(CAST(`{each.name}` AS STRING), '') NOT IN ({texts})" for each in fields)
 
     def fields(self, schema: FilePath) -> tuple[ddl.DdlField, ...]:
-        """Return the fields of the message; their types only distinguish timestamps from others."""
-        messages, _ = _fields_by_message_and_enum_zeros(schema)
-        return tuple(
-            ddl.DdlField(
-                name, ddl.DdlType("timestamp" if moment else "another type than google.protobuf.Timestamp")
-            )
-            for name, moment in messages[self.message].items()
-        )
+        """Return the fields of the message; their types only distinguish messages and timestamps from others."""
+        return _ddl_fields(descriptor_file.find_message(schema.read_bytes(), self.message))
 
 
-def _fields_by_message_and_enum_zeros(schema: FilePath) -> tuple[dict[str, dict[str, bool]], set[str]]:
-    """Read a descriptor file completely.
+def _ddl_fields(message: descriptor_file.Message) -> tuple[ddl.DdlField, ...]:
+    return tuple(ddl.DdlField(each.name, _ddl_type(each)) for each in message.fields)
 
-    Returns
-    -------
-    tuple
-        Fields of each message, in the file's order, each with whether it is a single ``google.protobuf.Timestamp``; names of the
-        value 0 in all enums.
 
-    Raises
-    ------
-    WireError
-        The file is no descriptor file.
-    """
-    messages, enum_zeros = dict[str, dict[str, bool]](), set[str]()
-    for name, each in messages_and_enums(schema.read_bytes()):
-        if each.enum:
-            enum_zeros |= {value for number, value in each.enum_values if number == 0}
-        elif not each.entry:
-            messages[name] = {
-                text_of_field(field, 1): text_of_field(field, 6).lstrip(".") == TIMESTAMP
-                and int_of_field(field, 4) != REPEATED
-                for field in each.fields
-            }
-    return messages, enum_zeros
+def _ddl_type(field: descriptor_file.Field) -> ddl.DdlType:
+    if field.message is None:
+        return ddl.DdlType("another type than google.protobuf.Timestamp")
+    if field.message.is_timestamp and not field.repeated:
+        return ddl.DdlType("timestamp")
+    return ddl.DdlType("struct", fields=_ddl_fields(field.message))

@@ -14,11 +14,11 @@ from pyspark.sql.types import BooleanType, NumericType, StructType
 
 from millrace.config.base import load_kind
 from millrace.config.formats import PayloadFormat
+from millrace.config.formats.avro_schema import AvroSchemaError
 from millrace.config.formats.ddl import DdlError
 from millrace.config.queries import Payload, Route
 from millrace.sandbox.payloads.records_from_nycflights import Dirt
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.schemas.avro_types_and_encoding import AvroSchemaError
 from millrace.sandbox.schemas.traffic_values import Values
 
 Encode = Callable[[Values], bytes]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.formats.protobuf import ProtobufFormat
-from millrace.etl.formats import protobuf_descriptors
-from millrace.etl.formats.protobuf_descriptors import ENUM, Field, Message
+from millrace.etl.formats.protobuf_columns import message_columns
+from millrace.etl.launch.protobuf.descriptor_file import ENUM, Field, Message, find_message
 from millrace.sandbox.payloads import PayloadWriters, Spoil
 from millrace.sandbox.payloads.records_from_nycflights import Dirt
 from millrace.sandbox.schemas.avro_types_and_encoding import stable_hash
@@ -19,9 +19,9 @@ from millrace.sandbox.schemas.traffic_values import Values
 
 def make_payload_writers(form: ProtobufFormat, path: Path) -> PayloadWriters:
     """Return the writers of messages; a spoiled one has a field of another type, or an invalid tag."""
-    message = protobuf_descriptors.find_message(path.read_bytes(), form.message, str(path))
+    message = find_message(path.read_bytes(), form.message)
     return PayloadWriters(
-        message.columns,
+        message_columns(message),
         lambda values: _encode_message(message, values),
         _message_spoiler(message),
         lambda values: _encode_message(message, values, exact=True),

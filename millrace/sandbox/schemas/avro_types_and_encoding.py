@@ -1,4 +1,4 @@
-"""Avro without Spark: PySpark's types from an ``.avsc`` schema, and values as Avro bytes."""
+"""Avro without Spark: PySpark's types of an ``.avsc`` schema, and values as Avro bytes."""
 
 from __future__ import annotations
 
@@ -9,44 +9,11 @@ from decimal import Decimal
 from typing import Any
 
 from fastavro import parse_schema, schemaless_writer
-from fastavro.schema import SchemaParseException, UnknownType
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from fastavro.schema import SchemaParseException
 
+from millrace.config.formats.avro_schema import AvroSchemaError, avro_columns
 from millrace.etl.launch.formats import AVRO_RECORDS
-
-_PRIMITIVES: Mapping[str, DataType] = {
-    "boolean": BooleanType(),
-    "int": IntegerType(),
-    "long": LongType(),
-    "float": FloatType(),
-    "double": DoubleType(),
-    "bytes": BinaryType(),
-    "string": StringType(),
-}
-
-
-_MOST_DIGITS = 38
-
-
-class AvroSchemaError(ValueError):
-    """A schema that is invalid, or for which no test values can be made."""
+from millrace.sandbox.schemas.ddl_and_pyspark_types import spark_struct
 
 
 class AvroSchema:
@@ -67,23 +34,13 @@ class AvroSchema:
 
     def __init__(self, text: str, *, exact: bool = False) -> None:
         self._exact = exact
+        self.struct = spark_struct(avro_columns(text))
         self._named: dict[str, Any] = {}
         try:
             # The library also stores each name in full, so names are looked up as they are written.
             self._json = parse_schema(json.loads(text), self._named)
-        except UnknownType as error:
-            raise AvroSchemaError(f"the schema has the unknown type {error}") from error
-        except SchemaParseException as error:
-            raise AvroSchemaError(str(error)) from error
-        except (ValueError, TypeError, KeyError) as error:
-            raise AvroSchemaError(f"this is not an Avro schema: {error}") from error
-        try:
-            kind = self._spark_type(self._json)
-        except RecursionError as error:
-            raise AvroSchemaError("the schema has a recursive type (one that contains itself)") from error
-        if not isinstance(kind, StructType):
-            raise AvroSchemaError("the schema of a message must be a record")
-        self.struct = kind
+        except (SchemaParseException, ValueError, TypeError, KeyError) as error:
+            raise AvroSchemaError(f"the library fastavro refuses it: {error}") from error
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
         """Return a record as Avro bytes.
@@ -96,57 +53,6 @@ class AvroSchema:
         out = io.BytesIO()
         schemaless_writer(out, self._json, self._value_fitting_schema(self._json, values))
         return out.getvalue()
-
-    def _spark_type(self, kind: Any) -> DataType:
-        if isinstance(kind, list):
-            return self._spark_type_of_union([self._spark_type(each) for each in kind if each != "null"])
-        if isinstance(kind, str):
-            if kind == "null":
-                raise AvroSchemaError("the schema has a field of type null")
-            return _PRIMITIVES[kind] if kind in _PRIMITIVES else self._spark_type(self._named[kind])
-        name = kind["type"]
-        if name in AVRO_RECORDS:
-            return StructType(
-                [
-                    StructField(
-                        f["name"],
-                        self._spark_type(f["type"]),
-                        isinstance(f["type"], list) and "null" in f["type"],
-                    )
-                    for f in kind["fields"]
-                ]
-            )
-        if name == "array":
-            return ArrayType(self._spark_type(kind["items"]))
-        if name == "map":
-            return MapType(StringType(), self._spark_type(kind["values"]))
-        if name == "enum":
-            return StringType()
-        logical = kind.get("logicalType", "")
-        if logical == "decimal":
-            if kind["precision"] > _MOST_DIGITS:
-                raise AvroSchemaError(
-                    f"the schema has a decimal of {kind['precision']} digits; a DECIMAL has at most {_MOST_DIGITS}"
-                )
-            return DecimalType(kind["precision"], kind.get("scale", 0))
-        if logical in ("timestamp-millis", "timestamp-micros"):
-            return TimestampType()
-        if logical in ("local-timestamp-millis", "local-timestamp-micros"):
-            return TimestampNTZType()
-        if logical == "date":
-            return DateType()
-        return BinaryType() if name == "fixed" else self._spark_type(name)
-
-    def _spark_type_of_union(self, kinds: list[DataType]) -> DataType:
-        """Return the type that Spark has for a union (its guide, "Apache Avro Data Source")."""
-        if len(kinds) == 1:
-            return kinds[0]
-        for wide in ({IntegerType(), LongType()}, {FloatType(), DoubleType()}):
-            if set(kinds) == wide:
-                return LongType() if LongType() in wide else DoubleType()
-        if not kinds:
-            raise AvroSchemaError("the schema has a union with null as its only type")
-        return StructType([StructField(f"member{n}", each) for n, each in enumerate(kinds)])
 
     def _value_fitting_schema(self, kind: Any, value: Any) -> Any:
         """Return a value that fits the schema: PySpark's types have neither an enum's symbols nor a size."""

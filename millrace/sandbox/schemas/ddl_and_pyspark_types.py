@@ -62,10 +62,11 @@ def parse_ddl(text: str) -> StructType:
     >>> parse_ddl("a INT NOT NULL, b ARRAY<STRING>").simpleString()
     'struct<a:int,b:array<string>>'
     """
-    return _spark_struct(ddl.parse_ddl(text))
+    return spark_struct(ddl.parse_ddl(text))
 
 
-def _spark_struct(fields: Iterable[ddl.DdlField]) -> StructType:
+def spark_struct(fields: Iterable[ddl.DdlField]) -> StructType:
+    """Return the schema of DDL fields."""
     return StructType(
         [
             StructField(
@@ -81,7 +82,7 @@ def _spark_struct(fields: Iterable[ddl.DdlField]) -> StructType:
 
 def _spark_type(kind: ddl.DdlType) -> DataType:
     if kind.name == "struct":
-        return _spark_struct(kind.fields)
+        return spark_struct(kind.fields)
     if kind.name == "array":
         return ArrayType(_spark_type(kind.parts[0]))
     if kind.name == "map":

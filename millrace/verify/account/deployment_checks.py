@@ -10,7 +10,7 @@ from millrace.config.aws.zones_refused_by_services import MSK_REFUSES
 from millrace.config.engines.emr import EmrJob
 from millrace.config.engines.versions import VERSIONS, version_row
 from millrace.config.model import GlueJob, MskCluster
-from millrace.lifecycle.account.deployed_environment import read_s3_object
+from millrace.lifecycle.account.catalog_columns import read_iceberg_metadata
 from millrace.lifecycle.account.kafka_access import bootstrap_servers_of_cluster
 from millrace.sizing.alarms.reported_metrics import metric_namespace
 from millrace.sizing.prices_and_limits import service_limits
@@ -124,17 +124,11 @@ def _log_group_name_with_parts_masked(rest: str) -> str:
 
 def _engine_versions_and_snapshot_summaries(context: ClaimContext) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the summary of each table's newest snapshot, which names its writer, with the version of the job's engine."""
-    glue, s3 = context.client("glue"), context.client("s3")
     for job in context.names.environment.jobs.values():
         for table in {
             name for query in job.queries.values() for name in query.created_tables_by_place.values()
         }:
-            database, name = context.names.table(table).split(".")
-            try:
-                description = glue.get_table(DatabaseName=database, Name=name)["Table"]
-            except glue.exceptions.EntityNotFoundException:
-                continue
-            metadata = json.loads(read_s3_object(s3, description["Parameters"]["metadata_location"]))
+            metadata = read_iceberg_metadata(context.client, context.names.table(table)) or {}
             for snapshot in metadata.get("snapshots", ()):
                 if snapshot["snapshot-id"] == metadata.get("current-snapshot-id"):
                     yield job.version, snapshot["summary"]

@@ -93,8 +93,8 @@ class Engines:
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     seen: dict[str, list[str]] = field(default_factory=dict)
     stopped_applications: set[str] = field(default_factory=set)
-    tables: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Of the Glue Data Catalog: type of each column, by table."""
+    tables: dict[str, str] = field(default_factory=dict)
+    """Of the Glue Data Catalog: URL of the metadata file, by table."""
 
     url: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -158,8 +158,8 @@ class Engines:
             name = f"{given['DatabaseName']}.{given['Name']}"
             if name not in self.tables:
                 raise RefusedError("EntityNotFoundException", f"Table {name} not found.")
-            columns = [{"Name": c, "Type": kind} for c, kind in self.tables[name].items()]
-            return {"Table": {"Name": given["Name"], "StorageDescriptor": {"Columns": columns}}}
+            parameters = {"table_type": "ICEBERG", "metadata_location": self.tables[name]}
+            return {"Table": {"Name": given["Name"], "Parameters": parameters}}
         job = str(given["JobName"])
         if action == "GetJobRuns":
             return {"JobRuns": [self._glue_run(run) for run in self._of(job)[: given["MaxResults"]]]}

@@ -207,21 +207,24 @@ def test_a_schema_that_no_table_takes_is_refused_before_anything_is_stopped(
     """The deployed table has a column that nothing fills any more; another one lacks a field, which would be added."""
     assert shop.first.returncode == 0, shop.first.stderr[-1500:]
     text = shop.file.read_text()
-    landed = {
-        "_id": "string",
-        "_source": "string",
-        "_shard": "string",
-        "_position": "string",
-        "_key": "binary",
-    }
-    landed |= {"_headers": "array<struct<key:string,value:binary>>", "_arrived_at": "timestamp"}
-    landed |= {"_hash": "bigint", "_landed_at": "timestamp", "session": "string", "page": "string"}
-    landed |= {"clicked_at": "timestamp", "_bytes": "binary", "_stage": "string", "_error": "string"}
-    database = shop.names.database
-    engines.tables = {
-        f"{database}.clicks_landed": landed,
-        f"{database}.orders_landed": {**landed, "referrer": "string", "colour": "string"},
-    }
+    headers = [{"id": 21, "name": "key", "type": "string"}, {"id": 22, "name": "value", "type": "binary"}]
+    landed: dict[str, Any] = dict.fromkeys(("_id", "_source", "_shard", "_position"), "string")
+    landed |= {"_key": "binary"}
+    landed |= {"_headers": {"type": "list", "element": {"type": "struct", "fields": headers}}}
+    landed |= {"_arrived_at": "timestamptz", "_hash": "long", "_landed_at": "timestamptz"}
+    landed |= {"session": "string", "page": "string", "clicked_at": "timestamptz"}
+    landed |= {"_bytes": "binary", "_stage": "string", "_error": "string"}
+    database, bucket = shop.names.database, shop.names.bucket("lake")
+    for table, columns in (
+        ("clicks_landed", landed),
+        ("orders_landed", {**landed, "referrer": "string", "colour": "string"}),
+    ):
+        fields = [{"id": n, "name": c, "type": kind} for n, (c, kind) in enumerate(columns.items(), 1)]
+        schema = {"type": "struct", "schema-id": 0, "fields": fields}
+        body = json.dumps({"format-version": 2, "current-schema-id": 0, "schemas": [schema]})
+        key = f"warehouse/{database}.db/{table}/metadata/1.metadata.json"
+        shop.stack.client("s3").put_object(Bucket=bucket, Key=key, Body=body)
+        engines.tables[f"{database}.{table}"] = f"s3://{bucket}/{key}"
     engines.asked.clear()
     try:
         shop.file.write_text(re.sub("trigger: [0-9]+s", "trigger: 30s", text))

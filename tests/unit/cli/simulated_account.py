@@ -78,7 +78,19 @@ class Account:
     objects: dict[tuple[str, str], bytes] = field(default_factory=dict)
     states: list[str] = field(default_factory=lambda: ["STARTED"])
     lines: list[dict[str, Any]] = field(default_factory=list)
+    tables: dict[str, str] = field(default_factory=dict)
+    """URL of the metadata file, by table."""
+
     versions: dict[str, list[str]] = field(default_factory=dict)
+
+    def metadata_urls(self) -> dict[str, str]:
+        """URLs of the metadata files among the objects, by table."""
+        found = {}
+        for bucket, key in self.objects:
+            if key.endswith(".metadata.json"):
+                database, table = key.split("/")[1:3]
+                found[f"{database.removesuffix('.db')}.{table}"] = f"s3://{bucket}/{key}"
+        return found
 
     @property
     def tags(self) -> tuple[tuple[str, str], ...]:
@@ -232,6 +244,9 @@ class Account:
     def _glue(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         if operation == "GetJobRun":
             return {"JobRun": {"JobRunState": "SUCCEEDED"}}
+        location = self.tables.get(f"{params['DatabaseName']}.{params['Name']}")
+        if location is not None:
+            return {"Table": {"Name": params["Name"], "Parameters": {"metadata_location": location}}}
         raise ClientError(
             {"Error": {"Code": "EntityNotFoundException", "Message": params["Name"]}}, operation
         )

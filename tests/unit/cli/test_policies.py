@@ -186,6 +186,10 @@ def account(
     for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(key, "test")
     monkeypatch.setenv("AWS_DEFAULT_REGION", scope.names.environment.region)
+    for name in scope.tables:
+        database, table = name.split(".")
+        key = f"warehouse/{database}.db/{table}/metadata/1.metadata.json"
+        made.objects[scope.names.bucket("lake"), key] = b'{"schema": {"fields": []}}'
     for job in scope.job_names:
         stack = scope.names.stack(f"job-{job}")
         made.deploy(stack)
@@ -246,6 +250,9 @@ def ran(account: Account, tmp_path_factory: pytest.TempPathFactory) -> Callable[
     def run(command: str) -> set[Asked]:
         account.asked.clear()
         account.states[:] = ["STARTED"]
+        # The others ask PyIceberg for tables, which does not get its files from botocore.
+        with_tables = command in ("deploy", "upgrade", "schema")
+        account.tables = account.metadata_urls() if with_tables else {}
         account.objects.clear()
         account.objects.update(held)
         corrected = tmp_path / "corrected.jsonl"
@@ -282,6 +289,36 @@ def test_what_a_command_asks_is_allowed(
         (each for each in asked if {g.effect for g in statements if each.allowed(g)} != {"Allow"}), key=str
     )
     assert refused == []
+
+
+def test_the_metadata_of_a_given_table_is_read_with_its_key_and_no_row_of_it(tmp_path: Path) -> None:
+    key = "arn:aws:kms:us-east-1:444455556666:key/12ab"
+    file = tmp_path / "plant.yaml"
+    text = (ROOT / "environments/minimal.yaml").read_text()
+    file.write_text(
+        f"{text}\ngovernance: {{other_accounts: ['444455556666']}}\ntables:\n"
+        f"  sites: {{database: crm, table: sites, location: s3://crm-lake/sites/, key: '{key}'}}\n"
+    )
+    environment = load(str(file), root=ROOT)
+    names = Names(environment, environment.account or "")
+    own = f"arn:aws:s3:::{names.bucket('lake')}/warehouse/{names.database}.db/landed/metadata/1.metadata.json"
+    wanted = {own, "arn:aws:s3:::crm-lake/sites/metadata/1.metadata.json"}
+    for tables, expected in ((("crm.sites",), True), ((), False)):
+        given = PermissionScope(names, (f"{names.database}.landed", *tables))
+        for command in ("deploy", "schema"):
+            grants = grants_of_command(given, command)
+            reads = [each for each in grants if each.sid == "ReadTableMetadata"]
+            allowed = {
+                place for place in wanted if any(Asked("s3:GetObject", place).allowed(g) for g in reads)
+            }
+            assert allowed == (wanted if expected else {own})
+            via = (("kms:ViaService", f"s3.{environment.region}.amazonaws.com"),)
+            assert (
+                any(Asked("kms:Decrypt", key, via).allowed(g) for g in grants if g.sid != "Decrypt")
+                == expected
+            )
+            rows = "arn:aws:s3:::crm-lake/sites/data/1.parquet"
+            assert not any(Asked("s3:GetObject", rows).allowed(g) for g in grants)
 
 
 def test_nobody_but_a_deployer_writes_what_a_rollback_deploys(scope: PermissionScope) -> None:
@@ -377,7 +414,7 @@ def test_names_follow_partition_and_qualifier(tmp_path: Path) -> None:
     text = (ROOT / "environments/minimal.yaml").read_text().replace("project: hello", "project: plant")
     file.write_text(f"{text}\nregion: cn-north-1\ngovernance: {{qualifier: acme1, name_prefix: co}}\n")
     result = policy_documents(load(str(file), root=ROOT))
-    assert set(result) == {"deployer.json", "operator.json"}
+    assert set(result) == {"deployer-1.json", "deployer-2.json", "operator.json"}
     whole = json.dumps(result)
     assert "arn:aws:" not in whole
     assert "arn:aws-cn:iam::111122223333:role/cdk-acme1-deploy-role-111122223333-cn-north-1" in whole

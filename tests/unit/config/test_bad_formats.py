@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,29 @@ def files(root: Path) -> None:
     )
     (folder / "broken.avsc").write_text('{"type":"record"')
     (folder / "enum.avsc").write_text('{"type":"enum","name":"E","symbols":["A"]}')
+    for name, field, kind in (
+        ("player", "at", ["null", "shop.Position"]),
+        ("reserved", "_id", "string"),
+        ("node", "next", ["null", "R"]),
+    ):
+        fields = [{"name": "page", "type": "string"}, {"name": field, "type": kind}]
+        record = {"type": "record", "name": "R", "fields": fields}
+        (folder / f"{name}.avsc").write_text(json.dumps(record))
+    for number, name in ((1, "player"), (2, "node")):
+        (folder / "written").mkdir(exist_ok=True)
+        (folder / "written" / f"{number}.avsc").write_text((folder / f"{name}.avsc").read_text())
     (folder / "order.desc").write_bytes(DESCRIPTOR)
+    for name, inner in (("node", "Node"), ("lacking", "Item"), ("reserved", "")):
+        part = protobuf_without_protoc.Declared(
+            "_n" if name == "reserved" else "n", 1, protobuf_without_protoc.INT64
+        )
+        if inner:
+            part = protobuf_without_protoc.Declared("n", 1, 11, of=f"shop.{inner}")
+        page = protobuf_without_protoc.Declared("page", 2, protobuf_without_protoc.STRING)
+        made = protobuf_without_protoc.message("Node", [part, page])
+        (folder / f"{name}.desc").write_bytes(
+            protobuf_without_protoc.descriptor_set(protobuf_without_protoc.file("n.proto", "shop", [made]))
+        )
     (folder / "broken.desc").write_bytes(b"\x0a\xff")
     damaged = protobuf_without_protoc.block(1, "Order") + protobuf_without_protoc.block(2, b"\x80")
     editions = protobuf_without_protoc.file("order.proto", "shop", [], syntax="editions")
@@ -80,7 +103,7 @@ ROWS = {
     ),
     "decimals that no column holds": (
         SCHEMA, _with("decimals.avsc #!", "avro"), f"{LAND}.schema", f"{FOLDER}/decimals.avsc",
-        "an Avro schema: at most 38 digits, and a scale no larger than the precision: decimal(40,2), decimal(2,3)", None,
+        "an Avro schema: a decimal has at most 38 digits, and a scale no larger than the precision: decimal(40,2), decimal(2,3)", None,
     ),
     "an unknown format": (
         SCHEMA, _with("click.ddl", "xml #!"), f"{LAND}.format.kind", "xml", "json or text or csv or avro or protobuf",
@@ -126,6 +149,35 @@ ROWS = {
     ),
     "an Avro schema that is no record": (
         SCHEMA, _with("enum.avsc #!", "avro"), f"{LAND}.schema", f"{FOLDER}/enum.avsc", "not a record", None,
+    ),
+    "an Avro schema with a type of another file": (
+        SCHEMA, _with("player.avsc #!", "avro"), f"{LAND}.schema", f"{FOLDER}/player.avsc",
+        "an Avro schema: type shop.Position is not defined in the file", None,
+    ),
+    "a recursive Avro schema": (
+        SCHEMA, _with("node.avsc #!", "avro"), f"{LAND}.schema", f"{FOLDER}/node.avsc",
+        "an Avro schema: no column can hold a recursive type", None,
+    ),
+    "a reserved name in an Avro schema": (
+        SCHEMA, _with("reserved.avsc #!", "avro"), f"{LAND}.schema", f"{FOLDER}/reserved.avsc",
+        "names that begin with _ are reserved: _id", None,
+    ),
+    # The recursive one beside it is accepted: its reader does not have that field.
+    "a writer's schema with a type of another file": (
+        SCHEMA, _with("click.avsc", AVRO % "written" + " #!"), f"{LAND}.format.writers", f"{FOLDER}/written/1.avsc",
+        "an Avro schema: type shop.Position is not defined in the file", None,
+    ),
+    "a recursive message": (
+        SCHEMA, _with("node.desc #!", "{kind: protobuf, message: shop.Node}"), f"{LAND}.schema", f"{FOLDER}/node.desc",
+        "message shop.Node is recursive", None,
+    ),
+    "a descriptor without its imports": (
+        SCHEMA, _with("lacking.desc #!", "{kind: protobuf, message: shop.Node}"), f"{LAND}.schema", f"{FOLDER}/lacking.desc",
+        "the file lacks the type shop.Item; write the file again with protoc --include_imports", None,
+    ),
+    "a reserved name in a message": (
+        SCHEMA, _with("reserved.desc #!", "{kind: protobuf, message: shop.Node}"), f"{LAND}.schema", f"{FOLDER}/reserved.desc",
+        "names that begin with _ are reserved: _n", None,
     ),
     "framing without schemas": (
         SCHEMA, _with("click.avsc", "{kind: avro, framing: confluent} #!"), f"{LAND}.format.writers", "(missing)",

@@ -10,22 +10,25 @@ import pytest
 from hypothesis import strategies as st
 from pyspark.sql.types import StringType, StructType
 
-from millrace.etl.formats import protobuf, protobuf_descriptors
+from millrace.etl.formats import protobuf
 from millrace.etl.formats.decoding import decode_in_python_by_arrow
 from millrace.etl.formats.protobuf import DescriptorMismatchError
+from millrace.etl.formats.protobuf_columns import message_columns
+from millrace.etl.launch.protobuf.descriptor_file import find_message
 from millrace.etl.launch.protobuf.wire_format import WireError
 from millrace.etl.record.errors import StartError
 from tests import protobuf_sample
 from tests import protobuf_without_protoc as pb
 
-ORDER = protobuf_descriptors.find_message(protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc")
+ORDER = find_message(protobuf_sample.DESCRIPTOR, protobuf_sample.NAME)
 read = pb.reader(ORDER)
-read_old = pb.reader(protobuf_descriptors.find_message(protobuf_sample.DESCRIPTOR, "old.Old", "order.desc"))
+read_old = pb.reader(find_message(protobuf_sample.DESCRIPTOR, "old.Old"))
 
 
 def test_columns_are_those_of_the_message() -> None:
     assert (
-        ORDER.columns.simpleString() == f"struct<{protobuf_sample.DDL.replace(' ', ':').replace(',:', ',')}>"
+        message_columns(ORDER).simpleString()
+        == f"struct<{protobuf_sample.DDL.replace(' ', ':').replace(',:', ',')}>"
     )
 
 
@@ -96,9 +99,7 @@ def test_a_required_field_must_be_there() -> None:
 
 
 def test_an_entry_of_a_map_has_a_key_and_a_value_whatever_is_left_out() -> None:
-    read_shelf = pb.reader(
-        protobuf_descriptors.find_message(protobuf_sample.DESCRIPTOR, "old.Shelf", "order.desc")
-    )
+    read_shelf = pb.reader(find_message(protobuf_sample.DESCRIPTOR, "old.Shelf"))
     full = pb.number(1, 4) + pb.block(2, pb.block(1, "nails"))
     entries = [full, pb.block(2, pb.block(1, "nuts")), pb.number(1, 5)]
     assert read_shelf(b"".join(pb.block(1, each) for each in entries)) == {
@@ -163,10 +164,10 @@ REFUSED = {
 def test_a_descriptor_that_does_not_fit_is_refused(name: str) -> None:
     data, message, text = REFUSED[name]
     with pytest.raises(StartError, match=f"^order.desc: .*{text}"):
-        protobuf_descriptors.find_message(data, message, "order.desc")
+        protobuf.make_protobuf_decoder(data, message, "order.desc")
 
 
-LINES = protobuf_descriptors.find_message(protobuf_sample.DESCRIPTOR, "old.Shelf", "order.desc")
+LINES = find_message(protobuf_sample.DESCRIPTOR, "old.Shelf")
 """A message that holds others, of which an empty one takes two bytes."""
 
 
@@ -187,7 +188,12 @@ def test_values_go_back_in_batches_of_so_many(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(decode_in_python_by_arrow, "MOST_VALUES", 100)
     payloads = [pb.block(9, b"\x02" * n) for n in (70, 1, 20, 3, 200, 4)]
     batch = pa.record_batch([pa.array(range(6)), pa.array(payloads, pa.binary())], ["n", "payload"])
-    answer = StructType().add("record", ORDER.columns).add("stage", StringType()).add("error", StringType())
+    answer = (
+        StructType()
+        .add("record", message_columns(ORDER))
+        .add("stage", StringType())
+        .add("error", StringType())
+    )
     # One without a row, as Spark may send it.
     parts = list(
         decode_in_python_by_arrow._function_over_arrow_batches(

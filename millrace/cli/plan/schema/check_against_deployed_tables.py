@@ -80,7 +80,7 @@ def _rehearse_start_on_tables(environment: Environment, jobs: Sequence[str]) -> 
     ]
     tables = table_names_in_settings(settings)
     if sandbox is None:
-        deployed = ddl_columns_by_table(place.client("glue"), tables)
+        deployed = ddl_columns_by_table(place.client, tables)
     else:
         deployed = operate_running_sandbox.ddl_columns_of_local_tables(sandbox.catalog(), tables)
     return rehearse_job_table_changes.rehearse_starts(settings, deployed)
