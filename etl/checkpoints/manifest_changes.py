@@ -32,7 +32,7 @@ MOVED_SERVER = (
 
 EARLIER_NAME = (
     "a record is identified by the name of its stream in the environment file, so what is read again under another one would be stored "
-    "twice: give the stream its earlier name, or the query another table"
+    "twice: give the stream its earlier name, or the query another table; only a stream that was deleted and made again keeps the other name"
 )
 """Advice for another name of the same stream: a new checkpoint alone does harm."""
 

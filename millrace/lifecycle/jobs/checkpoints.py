@@ -242,7 +242,7 @@ class JobCheckpoints:
         if text := self.read_contents(query).manifest:
             manifest = {**text, "query": name}
             if not same_sink:
-                manifest["sinks"] = {}
+                manifest |= {"sinks": {}, "servers": {}}
             to._write_object(
                 to._side_file_key(name, "manifest"), json.dumps(manifest, indent=1, sort_keys=True)
             )

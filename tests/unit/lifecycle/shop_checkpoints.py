@@ -52,7 +52,7 @@ jobs:
 """
 MANIFEST = manifest.Manifest(
     "glue", "3.5.4", "0.1.0", "land", "land", (manifest.ManifestSource("kinesis", "us-east-1/shop-shop-clicks"),),
-    {"": "iceberg shop_shop.landed"}, None, None, {}, {},
+    {"": "iceberg shop_shop.landed"}, None, None, {}, {}, servers={"": "eu-west-1"},
 )  # fmt: skip
 
 
