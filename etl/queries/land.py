@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
@@ -110,9 +111,11 @@ class LandBatchWriter:
         for guard in streams:
             for rows in guard.skipped_records(spark):
                 self._land_batch(rows, batch_id, [])
-        self._land_batch(batch, batch_id, positions)
+        figures = self._land_batch(batch, batch_id, positions)
+        # Not before: parts and repeated reads of the batch are looked up, and their positions found, as the batch is.
+        self.guards.store_arrivals_of_landed_batch(figures)
 
-    def _land_batch(self, batch: DataFrame, batch_id: int, positions: Positions) -> None:
+    def _land_batch(self, batch: DataFrame, batch_id: int, positions: Positions) -> Mapping[str, Any]:
         spark = batch.sparkSession
         which = self.checkpoint.batch_id(spark, batch_id)
         offsets = (
@@ -131,7 +134,7 @@ class LandBatchWriter:
             self.guards.check_expected_positions_found(positions, done.held)
             # A count of the records that were read is there for legs that do not replay.
             if done.figures.get("read", done.offered) == done.offered:
-                return
+                return done.figures
             # The first and the repeated read end at different records; the connector continues after
             # the later end. Everything is read again, and records that have landed are not landed twice.
             self.report.emit("read_twice", query=self.settings.name, batch=batch_id)
@@ -147,7 +150,6 @@ class LandBatchWriter:
             **data_rules.rules_field_of_accounts(landed.figures),
             **batch_accounts.batch_time_fields(begun, batch_accounts.utc_now(), oldest),
         }
-        self.guards.store_arrivals_of_landed_batch(landed.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
     def _look_ups(
