@@ -52,11 +52,9 @@ def message_columns(message: Message) -> StructType:
 def _column_type(field: Field) -> DataType:
     if field.message is None:
         kind = SCALARS[field.kind]
-    elif field.message.is_timestamp:
-        kind = TimestampType()
     else:
-        columns = message_columns(field.message)
-        if field.is_map:
-            return MapType(columns["key"].dataType, columns["value"].dataType)
-        kind = columns
+        kind = TimestampType() if field.message.is_timestamp else message_columns(field.message)
+    if field.is_map:
+        assert isinstance(kind, StructType), "an entry is a message"
+        return MapType(kind["key"].dataType, kind["value"].dataType)
     return ArrayType(kind) if field.repeated else kind

@@ -75,13 +75,20 @@ def grants_to_read_catalog_tables(scope: PermissionScope) -> list[Grant]:
 
 def grants_to_read_table_metadata(scope: PermissionScope) -> list[Grant]:
     """Read the metadata files of all tables of the jobs, which have the columns."""
-    environment = scope.names.environment
-    given = [each for each in environment.tables.values() if f"{each.database}.{each.table}" in scope.tables]
-    locations = [each.location.removeprefix("s3://").rstrip("/") for each in given]
-    arns = [*_own_table_arns(scope), *map(scope.names.s3_arn, locations)]
+    given = [
+        each
+        for each in scope.names.environment.tables.values()
+        if f"{each.database}.{each.table}" in scope.tables
+    ]
+    arns = [scope.names.s3_arn(each.location.removeprefix("s3://").rstrip("/")) for each in given]
     keys = dict.fromkeys(each.key for each in given if each.key is not None)
     return [
-        allow("ReadTableMetadata", ["s3:GetObject"], [f"{arn}/metadata/*" for arn in arns], why=FILES),
+        allow(
+            "ReadTableMetadata",
+            ["s3:GetObject"],
+            [f"{arn}/metadata/*" for arn in (*_own_table_arns(scope), *arns)],
+            why=FILES,
+        ),
         *scope.s3_key_grants("Decrypt", ["kms:Decrypt"], "data"),
         allow("DecryptGivenTables", ["kms:Decrypt"], list(keys), scope.condition_via_service("s3")),
     ]

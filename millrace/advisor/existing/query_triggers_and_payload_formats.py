@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
+from pydantic import ValidationError
+
 from millrace.advisor.existing.reader_options import INSTEAD
+from millrace.advisor.programs.library_functions import single_texts
 from millrace.advisor.programs.possible_values import PayloadCall, Unknown, Values, known_value
 from millrace.advisor.programs.program_stream_model import TRIGGER, Query
 from millrace.config.document.placeholders_left_by_import import placeholder_for_question
@@ -76,43 +79,79 @@ _CONFLUENT = re.compile(r"\bsubstr(ing)?\((?:[^()]|\([^()]*\))*?\b6\b", re.IGNOR
 """Removal of the first five bytes: the header of Confluent's serializers."""
 
 
+_KEYS_OF_OPTIONS = {
+    ("csv", "delimiter"): "delimiter",
+    ("csv", "nullvalue"): "null",
+    ("csv", "quote"): "quote",
+    ("csv", "sep"): "delimiter",
+    ("protobuf", "message"): "message",
+}
+"""Keys of formats by the options of Spark's decoders in lower case (its "CSV Files": "Data Source Option"), and of Glue's readers."""
+
+_QUESTIONS = {
+    "message": "full name of the message, such as shop.Order",
+    "registry": "URL of the Confluent registry; or remove it and subject, and name a folder with its schemas as writers",
+    "subject": "subject in the registry, such as orders-value",
+}
+
+
 def payload_format(
-    calls: Iterable[PayloadCall], classification: Values, program: str
-) -> str | dict[str, str] | None:
-    """Return the format of a stream's payloads for the environment file, open where it has no single one; None where nothing tells it.
+    calls: Iterable[PayloadCall], reader: Mapping[str, Values], program: str
+) -> tuple[str | dict[str, str] | None, list[str]]:
+    """Return the format of a stream's payloads for the environment file, and notes on options that have no key.
+
+    The format is open where it has no single one; None where nothing tells it.
 
     Parameters
     ----------
     calls
         Calls of the program that decode them.
-    classification
-        What Glue's reader is told.
+    reader
+        Options of the stream's reader: Glue's has the format as ``classification``.
     program
         Its source.
     """
+    classification = reader.get("classification", ())
+    of_reader = single_texts({name: reader[name] for name in ("delimiter",) if reader.get(name)})
     told = [
-        PayloadCall(each.value.lower() if isinstance(each.value, str) else "not known", each.line)
+        PayloadCall(each.value.lower() if isinstance(each.value, str) else "not known", each.line, of_reader)
         for each in classification
-    ] or sorted(set(calls))
+    ] or sorted(set(calls), key=lambda call: (call.kind, call.line, str(call.settings)))
     kinds = {each.kind for each in told}
     if len(kinds) > 1 or not kinds <= KINDS.keys():
         names = ", or ".join(f"line {each.line}: {each.kind}" for each in told)
-        return placeholder_for_question(f"{names}; write the format here, one of {', '.join(KINDS)}")
+        question = f"{names}; write the format here, one of {', '.join(KINDS)}"
+        return placeholder_for_question(question), []
     if not kinds:
-        return None
+        return None, []
     [kind] = kinds
-    keys = {key: value for each in told for key, value in each.settings}
+    keys, notes = _keys_and_notes_of_options(told)
     if kind == "avro" and not classification and _CONFLUENT.search(program):
-        keys = {"framing": "confluent", "registry": None, "subject": None}
-    made = {key: value or placeholder_for_question(_KEYS_OF_FORMATS[key]) for key, value in keys.items()}
-    return {"kind": kind, **made} if made else kind
+        keys |= {"framing": "confluent", "registry": None, "subject": None}
+    made = {
+        key: value or placeholder_for_question(_QUESTIONS.get(key, f"{key} of the program"))
+        for key, value in keys.items()
+    }
+    return {"kind": kind, **made} if made else kind, notes
 
 
-_KEYS_OF_FORMATS = {
-    "message": "full name of the message, such as shop.Order",
-    "registry": "URL of the Confluent registry; or remove it and subject, and name a folder with its schemas as writers",
-    "subject": "subject in the registry, such as orders-value",
-}
+def _keys_and_notes_of_options(calls: Iterable[PayloadCall]) -> tuple[dict[str, str | None], list[str]]:
+    keys, notes = dict[str, str | None](), list[str]()
+    for call in calls:
+        for name, value in call.settings:
+            key = _KEYS_OF_OPTIONS.get((call.kind, name.lower()))
+            try:
+                if key is not None and value is not None:
+                    KINDS[call.kind].model_validate({"kind": call.kind, key: value})
+            except ValidationError:
+                key = None
+            if key is not None:
+                keys[key] = value if keys.get(key, value) == value else None
+            elif (name.lower(), str(value).lower()) != ("mode", "permissive"):
+                notes.append(
+                    f"line {call.line}: format {call.kind} has no key for its {name}: payloads may be read otherwise, or be dead letters"
+                )
+    return keys, notes
 
 
 _MICROSECONDS = {

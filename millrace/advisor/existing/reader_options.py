@@ -54,6 +54,7 @@ _WITHOUT_EFFECT = re.compile(
                 "connectionname",
                 "secret",
                 "classification",
+                "delimiter",
             ),
             r"(kafka\.)?bootstrap\.servers|(kafka\.)?(security|sasl|ssl)\..*",
             r"(kinesis\.)?(starting|ending|initial)\w*",  # the cut-over tells where the new job starts

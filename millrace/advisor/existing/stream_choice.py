@@ -171,6 +171,15 @@ class _StreamChoice:
         queries = [each for each in self.program.queries if not each.sources or sources & set(each.sources)]
         trigger = shortest_trigger([each for each in queries if keeps_rows(each)] or queries)
         self.notes += trigger.notes
+        payload, unkept = payload_format(
+            (call for query in queries for source, call in query.payloads if source in sources),
+            {
+                key: union_of_alternatives(*(each.options.get(key, ()) for each in chosen))
+                for key in ("classification", "delimiter")
+            },
+            self.text,
+        )
+        self.notes += unkept
         settings = ImportedStreamSettings(
             kind,
             name.name,
@@ -181,11 +190,7 @@ class _StreamChoice:
             partitions=tuple(sorted(set(assigned))),
             reading=reading,
             ends=trigger.ends,
-            payload=payload_format(
-                (call for query in queries for source, call in query.payloads if source in sources),
-                union_of_alternatives(*(each.options.get("classification", ()) for each in chosen)),
-                self.text,
-            ),
+            payload=payload,
         )
         self.open = {}
         return settings

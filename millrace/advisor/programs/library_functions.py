@@ -272,15 +272,23 @@ def payload_call(
     if call is None:
         return payload_call_in([*arguments, *named.values()], line)
     kind = call[call.lastindex or 0]
-    settings: list[tuple[str, str | None]] = []
-    if kind == "protobuf":
-        message = named.get("messageName", arguments[1] if len(arguments) > 1 else ())
-        texts = [each.value for each in message if isinstance(each.value, str)]
-        settings.append(("message", texts[0] if len(texts) == len(message) == 1 else None))
-    options = as_dictionary(named.get("options", arguments[2] if len(arguments) > 2 else ())).values
-    for name in ("sep", "delimiter") if kind == "csv" else ():
-        settings += (("delimiter", str(each.value)) for each in options.get(name, ()))
-    return PayloadCall(kind, line, tuple(settings))
+    of_message = (
+        {"message": named.get("messageName", arguments[1] if len(arguments) > 1 else ())}
+        if kind == "protobuf"
+        else {}
+    )
+    options = named.get(
+        "options", arguments[2 + len(of_message)] if len(arguments) > 2 + len(of_message) else ()
+    )
+    return PayloadCall(kind, line, single_texts({**of_message, **as_dictionary(options).values}))
+
+
+def single_texts(options: Mapping[str, Values]) -> tuple[tuple[str, str | None], ...]:
+    """Return the text of each option; None for one that has several or is not known."""
+    return tuple(
+        (name, values[0].value if len(values) == 1 and isinstance(values[0].value, str) else None)
+        for name, values in options.items()
+    )
 
 
 def glue_resolved_options(launch: LaunchArguments, asked: Iterable[str]) -> DictValue:

@@ -36,7 +36,7 @@ Values = tuple[Alternative, ...]
 
 
 class PayloadCall(NamedTuple):
-    """A call of Spark that decodes payloads, such as ``from_avro``: its format, its line, and the keys of the format that it tells."""
+    """A call of Spark that decodes payloads, such as ``from_avro``: its format, its line, and its options; None for an unknown one."""
 
     kind: str
     line: int

@@ -27,9 +27,8 @@ _DECIMAL_BYTES = 17
 """Bytes that hold any decimal."""
 
 _NAME = re.compile(r"[^\W\d]\w*")
-_RECURSIVE = "recursive"
 _NO_COLUMNS = {
-    _RECURSIVE: "a recursive type (one that contains itself)",
+    "recursive": "a recursive type (one that contains itself)",
     "null": "a value that is always null (the type null, or a union with null as its only type)",
 }
 """Types that no column can have, by the names that :func:`parse_avro_schema` gives them."""
@@ -91,7 +90,9 @@ class _TypeReader:
 
     def __init__(self) -> None:
         # A type that the schema defines has a point in its name, at least before it.
-        self._known = {name: ddl.DdlType(kind) for name, kind in _PLAIN.items()}
+        self._known = {
+            name: ddl.DdlType(kind) for name, kind in _PLAIN.items() if name not in ("enum", "fixed")
+        }
 
     def read_type(self, schema: Any, namespace: str) -> ddl.DdlType:
         if isinstance(schema, list):
@@ -109,8 +110,9 @@ class _TypeReader:
         if kind == "array":
             return ddl.DdlType("array", (self.read_type(schema.get("items"), namespace),))
         if kind == "map":
-            values = self.read_type(schema.get("values"), namespace)
-            return ddl.DdlType("map", (ddl.DdlType("string"), values))
+            return ddl.DdlType(
+                "map", (ddl.DdlType("string"), self.read_type(schema.get("values"), namespace))
+            )
         return _plain_type(schema) if kind in list(_PLAIN) else self.read_type(kind, namespace)
 
     def _read_named(self, schema: Mapping[str, Any], namespace: str) -> ddl.DdlType:
@@ -123,7 +125,7 @@ class _TypeReader:
             raise AvroSchemaError(f"type {name} has no {inner}")
         _check_names(full.rpartition(".")[2], *(schema["symbols"] if inner == "symbols" else ()))
         if inner == "fields":
-            self._known[full] = ddl.DdlType(_RECURSIVE)
+            self._known[full] = ddl.DdlType("recursive")
             fields = tuple(self._read_field(each, full.rpartition(".")[0]) for each in schema["fields"])
             self._known[full] = ddl.DdlType("struct", fields=fields)
         else:

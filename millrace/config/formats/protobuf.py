@@ -68,8 +68,6 @@ def _ddl_fields(message: descriptor_file.Message) -> tuple[ddl.DdlField, ...]:
 
 
 def _ddl_type(field: descriptor_file.Field) -> ddl.DdlType:
-    if field.message is None:
-        return ddl.DdlType("another type than google.protobuf.Timestamp")
-    if field.message.is_timestamp and not field.repeated:
-        return ddl.DdlType("timestamp")
-    return ddl.DdlType("struct", fields=_ddl_fields(field.message))
+    if field.message is not None and (field.repeated or not field.message.is_timestamp):
+        return ddl.DdlType("struct", fields=_ddl_fields(field.message))
+    return ddl.DdlType("timestamp" if field.message else "another type than google.protobuf.Timestamp")

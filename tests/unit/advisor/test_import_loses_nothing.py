@@ -145,6 +145,18 @@ PAYLOADS = {
         {"kind": "protobuf", "message": "(open)"},
     ),
     "CSV": (f"df.select(F.from_csv(df.value.cast('string'), 'a INT', {{'sep': ';'}})).{TABLE}", {"kind": "csv", "delimiter": ";"}),
+    "CSV with options in another case, and one with Spark's default": (
+        f"df.select(F.from_csv('value', 'a INT', {{'SEP': '|', 'nullValue': 'NA', 'quote': \"'\", 'mode': 'PERMISSIVE'}})).{TABLE}",
+        {"kind": "csv", "delimiter": "|", "null": "NA", "quote": "'"},
+    ),
+    "CSV with a delimiter that is not known": (
+        f"df.select(F.from_csv('value', 'a INT', {{'sep': D}})).{TABLE}", {"kind": "csv", "delimiter": "(open)"},
+    ),
+    "CSV in either of two ways": (
+        f"if flag():\n  df = df.select(F.from_csv('value', 'a INT', {{'sep': ';'}}))\n"
+        f"else:\n  df = df.select(F.from_csv('value', 'a INT', {{'sep': '|'}}))\ndf.{TABLE}",
+        {"kind": "csv", "delimiter": "(open)"},
+    ),
     "CSV in SQL": (f"df.selectExpr(\"from_csv(CAST(value AS STRING), 'a INT') v\").{TABLE}", "csv"),
     "XML": (f"df.select(F.from_xml(df.value, 'a INT')).{TABLE}", "(open)"),
     "either of two": (
@@ -181,16 +193,45 @@ def test_each_of_two_streams_has_its_format() -> None:
     ]
 
 
-def test_the_classification_of_glue_is_the_format() -> None:
+OPTIONS = {
+    "JSON": (
+        "F.from_json('value', 'a INT', {'timestampFormat': 'dd/MM/yyyy', 'mode': 'FAILFAST'})",
+        ("json", ("timestampFormat", "mode")),
+    ),
+    "CSV of two characters": ("F.from_csv('value', 'a INT', {'sep': '||', 'quote': '~'})", ("csv", ("sep",))),
+    "Avro": ("from_avro('value', S, {'mode': 'PERMISSIVE', 'datetimeRebaseMode': 'LEGACY'})", ("avro", ("datetimeRebaseMode",))),
+    "Protobuf": ("from_protobuf('value', 'a.B', 'x.desc', {'emit.default.values': 'true'})", ("protobuf", ("emit.default.values",))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", OPTIONS)
+def test_an_option_of_a_decoder_without_a_key_is_noted(shape: str) -> None:
+    call, (kind, names) = OPTIONS[shape]
     text = (
-        "options = {'typeOfData': 'kinesis', 'streamARN': 'arn:aws:kinesis:us-east-1:123456789012:stream/orders', 'classification': 'csv'}\n"
+        f"{ORDERS}{AVRO}from pyspark.sql.protobuf.functions import from_protobuf\ndf.select({call}).{TABLE}"
+    )
+    notes = [each for each in settings_of_program(text).notes if "has no key for its" in each]
+    line = text.count("\n") + 1
+    assert [each.partition(":")[0] for each in notes] == [f"line {line}"] * len(names)
+    assert [
+        each.partition(f": format {kind} has no key for its ")[2].partition(":")[0] for each in notes
+    ] == [*names]
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "kept"), [("", "csv"), ("'delimiter': '|', ", {"kind": "csv", "delimiter": "|"})]
+)
+def test_the_classification_of_glue_is_the_format_with_its_delimiter(delimiter: str, kept: Any) -> None:
+    text = (
+        f"options = {{{delimiter}'typeOfData': 'kinesis', 'streamARN': 'arn:aws:kinesis:us-east-1:123456789012:stream/orders', "
+        "'classification': 'csv'}\n"
         "frame = glue.create_data_frame.from_options(connection_type='kinesis', connection_options=options)\n"
         "glue.forEachBatch(frame=frame, batch_function=write, options={'windowSize': '10 seconds'})"
     )
     said = settings_of_program(text)
     [job] = imported(said)["jobs"].values()
-    assert job["queries"]["land-orders"]["format"] == "csv"
-    assert not any("classification" in each for each in said.notes)
+    assert job["queries"]["land-orders"]["format"] == kept
+    assert not any("classification" in each or "delimiter" in each for each in said.notes)
 
 
 def test_places_of_the_lines_that_shape_the_rows_stand_in_the_transform() -> None:

@@ -84,6 +84,7 @@ def test_names_are_found_in_their_namespace_and_in_full() -> None:
 REFUSED: dict[str, tuple[Any, str]] = {
     "a type of another file": ("shop.Player", "type shop.Player is not defined in the file"),
     "a misspelt type": ("strng", "type strng is not defined"),
+    "an enum that is not in an object of its own": ("enum", "type enum is not defined"),
     "a type of another namespace": (["null", "other.R"], "type other.R is not defined"),
     "no type": (None, "None is not a type"),
     "a name twice": (
