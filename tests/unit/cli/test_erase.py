@@ -179,7 +179,9 @@ def test_nothing_that_matches_and_nobody_who_answers(jobs: Jobs, monkeypatch: py
     done = erase("--yes")
     assert (done.returncode, "no record matches" in done.stderr) == (0, True)
     jobs.silent = True
-    monkeypatch.setattr(erasing, "PATIENCE_SECONDS", -1.0)
+    # Not the constant, which the default took when the module was read.
+    defaults = erasing.ErasureRequests.wait_for_answers.__kwdefaults__
+    monkeypatch.setitem(defaults, "patience_seconds", -1.0)
     done = erase("--yes")
     assert done.returncode == 1
     assert "did not answer" in done.stderr
