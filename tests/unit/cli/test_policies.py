@@ -165,7 +165,7 @@ def account(
         lambda *_: rehearse_job_table_changes.StartRehearsal({}, ()),
     )
     monkeypatch.setattr(history_server, "start_history_server", _refuse)
-    monkeypatch.setattr(erasing, "PATIENCE_SECONDS", -1.0)
+    monkeypatch.setitem(erasing.ErasureRequests.wait_for_answers.__kwdefaults__, "patience_seconds", -1.0)
     monkeypatch.setattr(
         audit_kafka.TopicReader, "offsets_at_times", functools.partialmethod(_boundaries, made)
     )
