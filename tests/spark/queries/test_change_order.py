@@ -112,6 +112,7 @@ FIRST = inserted(2, None, 3)
             ],
             {2},
             id="two, of which the one with the later text is the earlier one of the log",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             False,
