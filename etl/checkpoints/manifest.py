@@ -200,12 +200,8 @@ def parse_manifest(text: str) -> Manifest:
     try:
         content = json.loads(text)
         if isinstance(content, dict):
-            content = {
-                "texts": 1,
-                "servers": {},
-                "names": {},
-                **content,
-            }  # the first release did not write them
+            # The first release did not write these.
+            content = {"texts": 1, "servers": {}, "names": {}, **content}
         manifest: Manifest = typed_json.read_versioned(Manifest, json.dumps(content), "manifest", FORMAT)
     except ValueError as error:
         raise ManifestError(f"not a manifest: {error}") from error

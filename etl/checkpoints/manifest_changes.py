@@ -141,7 +141,6 @@ def _changes_of_sources(old: Manifest, new: Manifest) -> Iterator[ManifestChange
             yield ManifestChange(
                 f"{what}'s topics", *topics, follows="the new ones are read from their start"
             )
-
     for place in sorted(old.names.keys() & new.names.keys()):
         if (before := old.names[place]) != (after := new.names[place]):
             why = "the records until now have the earlier one"

@@ -122,7 +122,7 @@ class BatchIdentity:
     rows
         Number of rows of a batch that is cached and was counted; None otherwise.
     landed_again
-        True if records of it may have been in an earlier batch of the same run: a backfill landed what had been lost.
+        True if records of it may have been in an earlier batch of this run: a backfill landed what was lost.
     """
 
     run: str

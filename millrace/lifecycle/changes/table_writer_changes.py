@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from millrace.etl.launch.sinks import SinkSettings
+
 Document = Mapping[str, Any]
 
-_PLACES = ("table", "topic", "stream", "index", "path")
+_PLACES = tuple(dict.fromkeys(kind.NAMED_BY for kind in SinkSettings.KINDS.values()))
 """Keys of a sink's settings that name its place."""
 
 _SERVERS = ("url", "endpoint", "region")
