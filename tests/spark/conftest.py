@@ -61,6 +61,7 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
         # What threads allocated is asked through an inner class.
         "--add-opens=jdk.management/com.sun.management.internal=ALL-UNNAMED",
         "spark.sql.codegen.cache.maxEntries": "5000",
+        "spark.python.daemon.module": "tests.spark.python_worker_daemon",
     }
     named = request.config.getoption("--profile", default=None)
     settings |= profile_named(named).settings() if named else {}
@@ -69,7 +70,8 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
             # Of the JVM's Python workers: what they sign requests to local servers with, and where data sources are.
             for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
                 patch.setenv(name, "test")
-            patch.setenv("PYTHONPATH", str(KINESIS_READER), prepend=os.pathsep)
+            for folder in (Path(__file__).parents[2], KINESIS_READER):
+                patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
             running = ending.enter_context(
                 open_spark_session.running_spark_session(brought, settings, warehouse=warehouse)
             )
