@@ -18,6 +18,12 @@ ANOTHER_NAME = (
 )
 """Advice for a topic that was made again or is in another cluster: a new checkpoint alone does not help."""
 
+RENAMED_CLUSTER = (
+    "a cluster that only has another name in the file needs no other checkpoint: stop the job, delete the checkpoint's manifest, and "
+    "start it again; otherwise "
+)
+"""Advice before :data:`ANOTHER_NAME`: clusters that are known by their brokers only are compared by their names in the file."""
+
 ANOTHER_SINK = (
     "rows that the sink has under another key or in another order stay in it, and later ones do not replace them: give the query "
     "another table or target, or delete these rows while the job is stopped"
@@ -132,6 +138,8 @@ def _changes_of_sources(old: Manifest, new: Manifest) -> Iterator[ManifestChange
         elif was.connector != now.connector or was.of != now.of:
             # The new source numbers its records like the old one: from 0, under the same names.
             first = ANOTHER_NAME if set(was.topics) & set(now.topics) else ""
+            if first and was.connector == now.connector:
+                first = f"{RENAMED_CLUSTER}{first}"
             why = "its positions belong to the old one"
             yield ManifestChange(what, str(was), str(now), why, first=first)
         elif gone := sorted(set(was.topics) - set(now.topics)):

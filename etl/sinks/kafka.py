@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
@@ -38,17 +39,24 @@ from .base import (
     refuse_unwritable_map_keys,
     row_as_json,
 )
-from .delivery.kafka_tail import BATCH_HEADER, ID_HEADER, ORDER_HEADER, SOURCE_HEADER, TopicTail
+from .delivery.kafka_tail import (
+    BATCH_HEADER,
+    DELIVERY_SECONDS,
+    ID_HEADER,
+    ORDER_HEADER,
+    SOURCE_HEADER,
+    TopicTail,
+)
 from .delivery.sink_end_offset_marks import TASK_RETRIED, StreamEndMarks
 
 OVERHEAD_BYTES = 256
 """Bytes of a message beside key, value and header values: the record batch header (61), lengths, names of headers."""
 
+_FAILED_AT: dict[str, float] = {}
+"""When an attempt of this process to write a topic failed last, by the topic's name; a retried query has a new sink."""
+
 _START_SECONDS = 60
 _FIRST_API = "spark.sql.sources.useV1SourceList"
-
-DELIVERY_MILLISECONDS = 180_000
-"""Longest time in which the producer retries a message to a busy broker before the batch fails."""
 
 
 def open_sink(settings: KafkaSinkSettings, run: JobRun, _key: tuple[str, ...]) -> KafkaSink:
@@ -100,8 +108,8 @@ class KafkaSink:
             # The producer's retries then write no duplicates and keep the order.
             "kafka.enable.idempotence": "true",
             "kafka.max.request.size": str(self.settings.max_record_bytes + OVERHEAD_BYTES),
-            "kafka.delivery.timeout.ms": str(DELIVERY_MILLISECONDS),
-            "kafka.max.block.ms": str(DELIVERY_MILLISECONDS),
+            "kafka.delivery.timeout.ms": str(DELIVERY_SECONDS * 1000),
+            "kafka.max.block.ms": str(DELIVERY_SECONDS * 1000),
             "kafka.linger.ms": "20",
         }
 
@@ -216,7 +224,8 @@ class KafkaSink:
         spark = rows.sparkSession
         if place is None or not place.name:
             return self._send_messages_not_in_topic("", refuse, rows, None)
-        tail, name = TopicTail(self.settings.topic, self._login_options.cached_or_read_options()), place.name
+        topic, name = self.settings.topic, place.name
+        tail = TopicTail(topic, self._login_options.cached_or_read_options(), partial(_FAILED_AT.get, topic))
         return self._end_marks.write_compared_with_mark(
             rows,
             place,
@@ -242,7 +251,11 @@ class KafkaSink:
         _use_second_write_api(rows.sparkSession)
         value = _failing_in_repeated_task(F.col("value")) if batch else F.col("value")
         messages = good.select("key", value.alias("value"), "headers")
-        messages.write.format("kafka").options(**self.spark_sink_options()).mode("append").save()
+        try:
+            messages.write.format("kafka").options(**self.spark_sink_options()).mode("append").save()
+        except BaseException:
+            _FAILED_AT[self.settings.topic] = time.monotonic()
+            raise
         figures = counted.values()
         refused = figures["refused"]
         if refused:

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ...record.tables import with_all_fields_nullable
+from ...services.python_task_start import skip_reading_zip_directories
 from .decoder_output_and_checks import decoded_or_dead_letter
 from .worker_batch_limit import run_in_portions
 
@@ -89,6 +90,7 @@ def _function_over_arrow_batches(
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_type
 
+        skip_reading_zip_directories()
         decoder, kind = make_decoder(), to_arrow_type(answer)
         names = answer.fieldNames()
         for whole in batches:
@@ -124,6 +126,7 @@ def _function_per_payload(
 
     def decode_payload(payload: bytearray | None) -> Decoded:
         if not held:
+            skip_reading_zip_directories()
             held.append(make_decoder())
         return held[0](None if payload is None else bytes(payload))[0]
 

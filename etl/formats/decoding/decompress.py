@@ -34,6 +34,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from ...launch.protobuf.wire_format import read_varint
+from ...services.python_task_start import skip_reading_zip_directories
 from ..base import DecoderWrapper
 from .decode_in_python_by_arrow import answers_in_parts, can_return_arrow_columns
 from .worker_batch_limit import run_in_portions
@@ -286,6 +287,7 @@ def decompress_function(limit: int, *, arrow: bool, most: int = MOST_BYTES) -> C
     pd: Any = importlib.import_module("pandas")
 
     def decompress_batches(batches: Any) -> Any:
+        skip_reading_zip_directories()
         for messages in batches:
             sized = ((answer, len(answer[0] or b"")) for answer in map(each, messages))
             for part in answers_in_parts(sized, most):

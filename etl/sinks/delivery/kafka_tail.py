@@ -22,8 +22,15 @@ ORDER_HEADER = "millrace-order"
 """Header with the order of the last record of a key: of two messages of a key a reader keeps the later one."""
 
 QUIET_SECONDS, LONGEST_SECONDS = 2.0, 30.0
-"""Seconds without a new message, after which all messages of a failed attempt in this process have arrived (its producers
+"""Seconds without a new message, after which all messages of an earlier process have arrived (its producers
 wait 20 ms for more); and the longest wait, if others write the topic all the time."""
+
+QUIET_AFTER_FAILURE_SECONDS = 31.0
+"""The same after a failed attempt of this process: executors keep their producers, which go on sending what they hold, and a
+producer waits 30 s for a broker's answer (Kafka's ``request.timeout.ms``), or seconds until its quota lets it send."""
+
+DELIVERY_SECONDS = 180
+"""Longest time in which a producer retries a message before it gives it up, and the batch fails."""
 
 PATIENCE_SECONDS = 180
 """Longest time in which the brokers are asked for the end of a topic."""
@@ -37,10 +44,13 @@ class TopicTail:
     ----------
     connecting
         Options of :func:`etl.sources.kafka.connection.connection_options`.
+    failed_at
+        When an attempt of this process to write the topic failed last, by :func:`time.monotonic`; None if none did.
     """
 
     topic: str
     connecting: Mapping[str, str]
+    failed_at: Callable[[], float | None] = lambda: None
 
     def next_offsets(self, spark: SparkSession) -> dict[str, int]:
         """Return the offset of the next message, by partition.
@@ -76,7 +86,7 @@ class TopicTail:
             The brokers do not answer.
         """
         with self._range_reader(spark).closing_consumer() as consumer:
-            edges = _ends_once_equal(lambda: self._first_and_next_offsets(spark, consumer))
+            edges = _ends_once_equal(lambda: self._first_and_next_offsets(spark, consumer), self.failed_at())
         ranges = {
             place: (start, end)
             for place, (first, end) in edges.items()
@@ -110,11 +120,14 @@ def _first_offset_to_read(first: int, since: int | None, end: int) -> int:
     return first if since is None or since > end else max(first, since)
 
 
-def _ends_once_equal(ask_ends: Callable[[], Edges]) -> Edges:
-    """Return the ends of a topic after some time without new messages."""
+def _ends_once_equal(ask_ends: Callable[[], Edges], failed_at: float | None) -> Edges:
+    """Return the ends of a topic after some time without new messages, or when no producer has any left."""
     begun = quiet_since = time.monotonic()
+    quiet, until = QUIET_SECONDS, begun + LONGEST_SECONDS
+    if failed_at is not None and failed_at + DELIVERY_SECONDS > begun:
+        quiet, until = QUIET_AFTER_FAILURE_SECONDS, failed_at + DELIVERY_SECONDS
     last = ask_ends()
-    while (now := time.monotonic()) - quiet_since < QUIET_SECONDS and now - begun < LONGEST_SECONDS:
+    while (now := time.monotonic()) - quiet_since < quiet and now < until:
         time.sleep(0.2)
         edges = ask_ends()
         if edges != last:

@@ -20,6 +20,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ...record.batch_accounts import ObservedFigures, compute_aggregates
 from ...services.backoff import Backoff
+from ...services.python_task_start import skip_reading_zip_directories
 from ..base import (
     LETTER,
     ORDER,
@@ -227,6 +228,7 @@ def _send_partition_and_yield_outcome(
     open_writer: Callable[[], RequestWriter], rows: Iterable[Any]
 ) -> Iterator[tuple[Any, ...]]:
     """Send one partition: yield its refused rows, then one row with its counts."""
+    skip_reading_zip_directories()
     writer: RequestWriter | None = None
     offered = 0
     try:
