@@ -9,6 +9,12 @@ if TYPE_CHECKING:
     from .settings import JobSettings
 
 
+def canonical_server(url: str, port: int) -> str:
+    """Return host, port and path of a URL in one spelling: a host's name has no case, and ``port`` may be left out."""
+    host, slash, path = url.partition("//")[2].partition("?")[0].partition("/")
+    return f"{host.lower()}{'' if ':' in host else f':{port}'}{slash}{path}"
+
+
 class SinkSettings:
     """Settings of a sink; :mod:`etl.launch.typed_json` reads the class of its ``kind``."""
 
@@ -83,7 +89,7 @@ class JdbcSinkSettings(SinkSettings):
 
     def server(self, job: JobSettings) -> str:
         """Return host, port and database."""
-        return self.url.partition("//")[2].partition("?")[0]
+        return canonical_server(self.url, 5432)
 
 
 @dataclass(frozen=True)
@@ -164,8 +170,8 @@ class OpenSearchSinkSettings(SinkSettings):
     kind: Literal["opensearch"] = "opensearch"
 
     def server(self, job: JobSettings) -> str:
-        """Return the endpoint."""
-        return self.endpoint
+        """Return host and port."""
+        return canonical_server(self.endpoint, 443)
 
 
 @dataclass(frozen=True)

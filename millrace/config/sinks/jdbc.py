@@ -101,8 +101,12 @@ class JdbcSink(SinkConfig):
 
     @property
     def target_key_and_name(self) -> tuple[str, str]:
-        """Key ``table``, and URL with table."""
-        return "table", f"{self.url.split('?', 1)[0]} {self.table}"
+        """Key ``table``, and the server's URL with schema and table."""
+        return "table", f"jdbc:postgresql://{launch.canonical_server(self.url, 5432)} {self._table_in_schema}"
+
+    @property
+    def _table_in_schema(self) -> str:
+        return self.table if "." in self.table else f"public.{self.table}"
 
     @property
     def _url_parts(self) -> SplitResult:
@@ -148,7 +152,7 @@ class JdbcSink(SinkConfig):
         """Return all keys except the secret's key, which only the grant needs."""
         return launch.JdbcSinkSettings(
             url=self.url,
-            table=self.table if "." in self.table else f"public.{self.table}",
+            table=self._table_in_schema,
             secret=self.secret,
             region=context.names.environment.region,
             connections=self.connections,

@@ -50,7 +50,7 @@ class OpenSearchSink(SinkConfig):
     @property
     def target_key_and_name(self) -> tuple[str, str]:
         """Key ``index``, and endpoint with index."""
-        return self.named_by, f"{self.endpoint}/{self.index}"
+        return self.named_by, f"https://{launch.canonical_server(self.endpoint, 443)}/{self.index}"
 
     def check(self, use: SinkUse) -> Iterator[Finding]:
         """Compare the endpoint with the domain, if AWS named the endpoint."""

@@ -55,6 +55,18 @@ OPENSEARCH = """\
           endpoint: {}
           index: clicks
 """
+POSTGRESQL = """\
+      {}:
+        kind: derive
+        source: clicks_landed
+        sink:
+          kind: jdbc
+          url: jdbc:postgresql://{}/shop
+          secret: arn:aws:secretsmanager:us-east-1:111122223333:secret:shop-AbCdEf
+          table: {}
+        dead_letters: clicks_of_{}
+"""
+
 PARQUET = """\
       {}:
         kind: derive
@@ -217,6 +229,14 @@ ROWS = {
         ORDERS_QUERY,
         PARQUET.format("first", "") + PARQUET.format("second", " #!") + ORDERS_QUERY,
         "jobs.orders.queries.second.sink.table", "counted",
+        "a target that no other query writes; jobs.orders.queries.first.sink.table writes it, too", None,
+    ),
+    "one table of PostgreSQL, spelled in two ways": (
+        ORDERS_QUERY,
+        POSTGRESQL.format("first", "DB.shop", "counted", "first")
+        + POSTGRESQL.format("second", "db.shop:5432", "public.counted #!", "second")
+        + ORDERS_QUERY,
+        "jobs.orders.queries.second.sink.table", "public.counted",
         "a target that no other query writes; jobs.orders.queries.first.sink.table writes it, too", None,
     ),
     "files of no size": (

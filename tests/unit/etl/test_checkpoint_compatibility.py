@@ -161,7 +161,7 @@ REFUSED = {
         into(**JDBC), into(**JDBC | {"url": "jdbc:postgresql://db.example.com:5432/other"}),
         "the server of the sink was db.example.com:5432/shop and is db.example.com:5432/other: the other one lacks what",
     ),
-    "another domain": (into(**SEARCH), into(**SEARCH | {"endpoint": "https://b.example.com"}), "was https://a.example.com and is"),
+    "another domain": (into(**SEARCH), into(**SEARCH | {"endpoint": "https://b.example.com"}), "was a.example.com:443 and is b.example.com:443"),
     "another cluster of a sink's topic": (into(**TOPIC), into(**TOPIC | {"connection": "other"}), "of the sink was c and is d"),
     "another region of a sink": (into(**DYNAMODB), into(**DYNAMODB | {"region": "eu-west-2"}), "was eu-west-1 and is eu-west-2"),
     "another landing table": (made(DERIVE), made({**DERIVE, "source_table": "lake.x"}), "source 1 was iceberg lake.landed"),
@@ -199,6 +199,15 @@ def test_a_checkpoint_that_would_be_misread_is_refused(name: str) -> None:
     old, new, said = REFUSED[name]
     result = manifest_changes.incompatible_changes(manifest_changes.find_changes(old, new))
     assert any(said in str(change) for change in result), result
+
+
+def test_a_cluster_with_another_name_needs_no_other_topic() -> None:
+    """Clusters that are known by their brokers are compared by their names in the file; another stream's name would double the records."""
+    old = made(LANDED)
+    new = dataclasses.replace(old, legs=(dataclasses.replace(old.legs[0], of="d"),))
+    wrong = manifest_changes.incompatible_changes(manifest_changes.find_changes(old, new))
+    said = manifest_changes.advice_for_changes("dev", "job", "land", wrong)
+    assert said.startswith(f"{manifest_changes.RENAMED_CLUSTER}{manifest_changes.ANOTHER_NAME}; then ")
 
 
 LATEST = {**DERIVE, "state": None, "latest_by": ["page"]}
@@ -249,6 +258,8 @@ CONTINUED = {
     "a route's other name": (directly(a="lake.a"), directly(b="lake.a"), []),
     "a route more": (directly(a="lake.a"), directly(a="lake.a", b="lake.b"), []),
     "other options of a database's driver": (into(**JDBC), into(**JDBC | {"url": JDBC["url"].replace("10", "20")}), []),
+    "a database's default port, left out": (into(**JDBC), into(**JDBC | {"url": JDBC["url"].replace(":5432", "").replace("db.", "DB.")}), []),
+    "a domain's default port": (into(**SEARCH), into(**SEARCH | {"endpoint": SEARCH["endpoint"] + ":443"}), []),
     "a server of a release that did not write it": (
         dataclasses.replace(into(**SEARCH), servers={}), into(**SEARCH | {"endpoint": "https://b.example.com"}), [],
     ),
