@@ -27,7 +27,6 @@ from millrace.config.engines import KINDS
 from millrace.config.formats import KINDS as FORMATS
 from millrace.config.formats.change_format_base import ChangeFormat
 from millrace.sizing import Plan, cost_saving_moves, plan, total_cost
-from millrace.sizing.alternatives.job_planner import PlansMade
 from millrace.sizing.cost_saving_moves import (
     MOST,
     CostSavingMove,
@@ -35,7 +34,7 @@ from millrace.sizing.cost_saving_moves import (
     find_moves,
 )
 from tests.page_without_browser import drawn
-from tests.reference_environments import FILES, table
+from tests.reference_environments import FILES, loaded_with_moves, planned_with_moves, table
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENTS = [*FILES, *(ROOT / "environments" / f"{name}.yaml" for name in ("dev", "minimal", "prod"))]
@@ -48,12 +47,6 @@ def project(folder: Path, file: Path) -> Path:
     return Path(shutil.copy(file, folder / "environments" / file.name))
 
 
-def planned_with_moves(environment: Environment) -> tuple[Plan, tuple[CostSavingMove, ...]]:
-    """A plan and its moves, which leave most of it as it is, as the command finds them."""
-    sized = plan(environment, made := PlansMade())
-    return sized, find_moves(environment, sized, plan_keeps_all_slas, made)
-
-
 @pytest.mark.parametrize(
     "file",
     [
@@ -64,8 +57,7 @@ def planned_with_moves(environment: Environment) -> tuple[Plan, tuple[CostSaving
     ],
 )
 def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
-    environment = load(file, ROOT)
-    before, moves = planned_with_moves(environment)
+    environment, before, moves = loaded_with_moves(file)
     assert plan_keeps_all_slas(environment, before)
     assert 0 < len(moves) <= MOST
     assert [each.saved for each in moves] == sorted((each.saved for each in moves), reverse=True)
