@@ -9,7 +9,7 @@ from importlib import import_module
 def main() -> None:
     """Run the command line; Ctrl-C ends the imports, which take a second, without a traceback."""
     # A large plan is millions of small values that stay: looking for cycles among them takes a fifth of its time, at the end a tenth.
-    gc.set_threshold(200_000)
+    gc.set_threshold(2_000_000)
     atexit.register(gc.freeze)
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:

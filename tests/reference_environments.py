@@ -11,13 +11,15 @@ import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from millrace.cli.plan.plan_and_validate import plan_keeps_all_slas, simulated_plan_with_warnings
 from millrace.cli.plan.report.plan_verdict import plan_verdict
-from millrace.config import load
-from millrace.sizing import plan, total_cost
-from millrace.sizing.cost_saving_moves import find_moves
+from millrace.config import Environment, load
+from millrace.sizing import Plan, plan, total_cost
+from millrace.sizing.alternatives.job_planner import PlansMade
+from millrace.sizing.cost_saving_moves import CostSavingMove, find_moves
 
 ROOT = Path(__file__).parents[1]
 FILES = tuple(sorted((ROOT / "tests" / "reference").glob("*.yaml")))
@@ -49,13 +51,24 @@ class Row:
     usd_moved: float
 
 
+def planned_with_moves(environment: Environment) -> tuple[Plan, tuple[CostSavingMove, ...]]:
+    """A plan and its moves, which leave most of it as it is, as the command finds them."""
+    sized = plan(environment, made := PlansMade())
+    return sized, find_moves(environment, sized, plan_keeps_all_slas, made)
+
+
+@cache
+def loaded_with_moves(file: Path) -> tuple[Environment, Plan, tuple[CostSavingMove, ...]]:
+    """An environment of this repository with its plan and its moves, which take seconds: for all that ask, once."""
+    environment = load(file, ROOT)
+    return environment, *planned_with_moves(environment)
+
+
 def row(file: Path) -> Row:
     """The row of one environment."""
-    environment = load(file, ROOT)
-    sized = plan(environment)
+    environment, sized, (first, *_) = loaded_with_moves(file)
     state = plan_verdict(simulated_plan_with_warnings(environment, sized)).sla.state
     workers = ", ".join(f"{job.max_workers.value} {job.worker}" for job in sized.jobs.values())
-    first, *_ = find_moves(environment, sized, plan_keeps_all_slas)
     return Row(file.stem, total_cost(sized).value, state, workers, f"`{first.key}: {first.new}`", first.usd)
 
 

@@ -140,7 +140,7 @@ def find_moves(
         if changed is None or elsewhere or not _passes_project_checks(changed):
             continue
         try:
-            after = plan(changed, made)
+            after = plan(changed, made, simulated=False)
         except ConfigurationError:
             continue
         usd = total_cost(after).value
@@ -159,8 +159,14 @@ def find_moves(
         if move.saved >= _WORTH:
             found.append((move, changed, after))
     found.sort(key=lambda each: -each[0].saved)
+    from millrace.sizing.simulation.expected_cost import plan_with_fixed_workers_where_late
+
     # Simulated one after the other until there are enough.
-    moves: Iterator[CostSavingMove] = (move for move, changed, after in found if keeps(changed, after))
+    moves: Iterator[CostSavingMove] = (
+        move
+        for move, changed, after in found
+        if keeps(changed, plan_with_fixed_workers_where_late(changed, after))
+    )
     if engines:
         lost = "nothing if the rate was measured there; every other command needs the key"
         moves = chain([CostSavingMove(*engines[0], before, 0.0, lost, tuple(engines[1:]))], moves)

@@ -35,7 +35,7 @@ from millrace.sizing.queries.demand import QueryDemand, demands_by_stream
 from millrace.sizing.queries.environment_demands import query_demands_and_findings
 
 
-def plan(environment: Environment, made: PlansMade | None = None) -> Plan:
+def plan(environment: Environment, made: PlansMade | None = None, *, simulated: bool = True) -> Plan:
     """Size everything in an environment.
 
     Parameters
@@ -44,6 +44,8 @@ def plan(environment: Environment, made: PlansMade | None = None) -> Plan:
         From :func:`millrace.config.load`, or built by a program.
     made
         Plans of jobs, to which this one adds its own, for variants of one environment with the same storage.
+    simulated
+        Whether it is simulated which jobs hold all their workers, and other services are compared: neither changes a size or a cost.
 
     Returns
     -------
@@ -71,10 +73,12 @@ def plan(environment: Environment, made: PlansMade | None = None) -> Plan:
         lambda other: _least_monthly_usd(other, table),
         lambda other: _is_confirmed_by_simulation(other, table, made),
     )
-    return _plan_with_choices_made(environment, table, made)
+    return _plan_with_choices_made(environment, table, made, simulated=simulated)
 
 
-def _plan_with_choices_made(environment: Environment, table: PriceTable, made: PlansMade) -> Plan:
+def _plan_with_choices_made(
+    environment: Environment, table: PriceTable, made: PlansMade, *, simulated: bool = True
+) -> Plan:
     """Return the plan of an environment in which nothing but sizes and tiers is left to the plan."""
     sized, problems = _environment_sizes_and_findings(environment, table, made)
     if sized is None:
@@ -91,9 +95,6 @@ def _plan_with_choices_made(environment: Environment, table: PriceTable, made: P
         environment, sum(jobs[name].max_workers.value for name in jobs_in_vpc(environment)), table
     )
     watched = alarms(environment, jobs, clusters)
-    # SimPy and NumPy take long to import.
-    from millrace.sizing.simulation.expected_cost import plan_with_fixed_workers_where_late
-
     found = Plan(
         environment=environment.name,
         region=environment.region,
@@ -113,6 +114,11 @@ def _plan_with_choices_made(environment: Environment, table: PriceTable, made: P
         ),
         left_out=unpriced_costs(environment),
     )
+    if not simulated:
+        return found
+    # SimPy and NumPy take long to import.
+    from millrace.sizing.simulation.expected_cost import plan_with_fixed_workers_where_late
+
     found = plan_with_fixed_workers_where_late(environment, found)
     return replace(found, advice=tuple(other_engines_and_services.cheaper_service_advice(environment, found)))
 

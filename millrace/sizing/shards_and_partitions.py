@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -207,8 +207,14 @@ class StreamWithReaders:
         first, headroom = (service_limits()[name] for name in self.stream.elastic_limit_names)
         return max(first, binding.partitions * headroom)
 
-    def fewest_partitions_by_cores(self) -> dict[int, int]:
-        """Return the fewest partitions by number of the main reader's cores, fewer partitions with more cores.
+    @cached_property
+    def on_large_workers(self) -> StreamWithReaders:
+        """The same stream with :attr:`large_workers`."""
+        return replace(self, large_workers=True)
+
+    @cached_property
+    def fewest_partitions_by_cores(self) -> Mapping[int, int]:
+        """The fewest partitions by number of the main reader's cores, fewer partitions with more cores.
 
         More partitions than the fewest can save the cores that are idle in the last wave. Of two numbers of partitions with
         which the traffic is read, the plan takes the cheaper one together with its cores.
@@ -288,7 +294,7 @@ def partitions_figure_and_finding(
     main = reading.main_reader
     assumed = assumed or main.assumed
     if chosen < fewest:
-        reading = replace(reading, large_workers=True)
+        reading = reading.on_large_workers
         binding = reading.largest_demand(one_wave=False)
     if cores is not None:
         shards, own = (

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field
 
@@ -44,8 +44,7 @@ class HourlyBillItem:
     why: str
 
 
-@dataclass(frozen=True)
-class Worker:
+class Worker(NamedTuple):
     """A worker that an engine offers.
 
     Attributes

@@ -18,7 +18,7 @@ from millrace.sizing.alarms.alarm_windows import (
     late_window_period_and_counts,
     window_period_and_count,
 )
-from millrace.sizing.alarms.reported_metrics import metric_namespace
+from millrace.sizing.alarms.reported_metrics import metric_namespace, queries_with_rules
 from millrace.sizing.plan_model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
 
 BATCH_SHARE = 1.2
@@ -180,8 +180,7 @@ def _query_alarms(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Ala
             why=("the sink refuses rows" if refusing else "records could not be decoded")
             + "; they are in the query's table of dead letters",
         )
-    root = names.environment.value_locations.root
-    if any(reading.rules_with_any_field_rule(root) for reading in asked.stream_readings_by_place.values()):
+    if (job, name) in queries_with_rules(names.environment):
         yield _own_metric_alarm(
             names,
             job,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Set
 
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery, Query, SourceQueryBase
+from millrace.config.queries import DeriveQuery, SourceQueryBase
 from millrace.etl.launch.metric_names import METRICS, PREFIX, Metric
+from millrace.sizing.cache_by_identity import cached_for_same_objects
 
 
 def metric_namespace(job: str) -> str:
@@ -36,9 +38,7 @@ def reporting_queries(metric: Metric, environment: Environment, job: str) -> tup
         Name of a job in the environment.
     """
     return tuple(
-        name
-        for name, query in environment.jobs[job].queries.items()
-        if _reports_metric(metric.of, environment, query)
+        name for name in environment.jobs[job].queries if _reported_kinds(environment, job, name)[metric.of]
     )
 
 
@@ -46,18 +46,27 @@ def metric_count(environment: Environment) -> int:
     """Return the number of metrics that an environment sends; each combination of name and dimensions counts as one."""
     kinds = Counter(metric.of if metric.is_per_query else "job" for metric in METRICS)
     return len(environment.jobs) * kinds.pop("job") + sum(
-        number * _reports_metric(of, environment, query)
-        for *_, query in environment.queries
+        number * reported[of]
+        for job, name, _ in environment.queries
+        for reported in (_reported_kinds(environment, job, name),)
         for of, number in kinds.items()
     )
 
 
-def _reports_metric(kinds: str, environment: Environment, query: Query) -> bool:
-    if kinds == "rules":
-        return any(
-            each.rules_with_any_field_rule(environment.value_locations.root)
-            for each in query.stream_readings_by_place.values()
-        )
+@cached_for_same_objects
+def queries_with_rules(environment: Environment) -> Set[tuple[str, str]]:
+    """Return job and name of each query with data rules, also that of its schema, for which its file is read."""
+    root = environment.value_locations.root
+    return {
+        (job, name)
+        for job, name, query in environment.queries
+        if any(each.rules_with_any_field_rule(root) for each in query.stream_readings_by_place.values())
+    }
+
+
+def _reported_kinds(environment: Environment, job: str, name: str) -> Mapping[str, bool]:
+    """Return for each kind of metric whether a query reports it."""
+    query = environment.jobs[job].queries[name]
     reads = isinstance(query, SourceQueryBase)
     return {
         "job": False,
@@ -68,4 +77,5 @@ def _reports_metric(kinds: str, environment: Environment, query: Query) -> bool:
         "letters": reads or (isinstance(query, DeriveQuery) and query.dead_letters is not None),
         "state": isinstance(query, DeriveQuery) and query.state is not None,
         "latest": isinstance(query, DeriveQuery) and query.latest_by is not None,
-    }[kinds]
+        "rules": (job, name) in queries_with_rules(environment),
+    }

@@ -51,10 +51,10 @@ def cheapest_partitions(
         for name, each in readings.items()
         if each.is_left_to_plan
     }
-    readings = {name: replace(each, large_workers=True) for name, each in readings.items()}
+    readings = {name: each.on_large_workers for name, each in readings.items()}
     options = {
         # Of choices that cost the same the first by name, whatever the order in the file.
-        name: readings[name].fewest_partitions_by_cores()
+        name: readings[name].fewest_partitions_by_cores
         for name in sorted(readings)
         if readings[name].is_left_to_plan
     }
@@ -63,7 +63,7 @@ def cheapest_partitions(
     chosen |= {
         name: readings[name].fewest_with_spare(one_wave=True) for name, each in options.items() if not each
     }
-    by_job: dict[str, dict[str, dict[int, int]]] = {}
+    by_job: dict[str, dict[str, Mapping[int, int]]] = {}
     for name, numbers in options.items():
         job = readings[name].main_reader.job
         if numbers or len(planner.demands[job]) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -71,7 +72,7 @@ def least_streams_usd(planner: JobPlanner, demands: list[QueryDemand]) -> float:
     """Return the dollars a month of all streams and clusters with the fewest partitions that their traffic allows."""
     readings = _streams_with_readers(planner, demands)
     fewest = {
-        name: replace(each, large_workers=True).fewest_with_spare(one_wave=False)
+        name: each.on_large_workers.fewest_with_spare(one_wave=False)
         if each.is_left_to_plan
         else partitions_figure_and_finding(each, None)[0].value
         for name, each in readings.items()
@@ -116,9 +117,9 @@ def _partitions_with_and_without_pins(
         ):
             return tried, readings
     chosen, readings = _cheapest_partitions_and_readings(planner, readings, given)
+    decided = _streams_by_deciding_job(readings)
     for job in environment.jobs if found else ():
-        own = _streams_decided_by_job(readings, job)
-        tried = {**chosen, **{name: found[name] for name in own}, **given}
+        tried = {**chosen, **{name: found[name] for name in decided[job]}, **given}
         if tried != chosen:
             jobs, usd = _refused_jobs_and_usd(planner, readings, chosen)
             if _refused_jobs_and_usd(planner, readings, tried) < (jobs, usd - CENT):
@@ -133,7 +134,12 @@ def _cheapest_partitions_and_readings(
     readers = [{demand.job for demand in each.readers} for each in readings.values() if each.is_left_to_plan]
     tried = []
     for main in set().union(*(jobs for jobs in readers if len(jobs) > 1)) or {""}:
-        each = {name: replace(reading, main_job=main) for name, reading in readings.items()}
+        each = {
+            name: replace(reading, main_job=main)
+            if any(demand.job == main for demand in reading.readers)
+            else reading
+            for name, reading in readings.items()
+        }
         chosen = cheapest_partitions(planner, each, given)
         cost = _refused_jobs_and_usd(planner, each, chosen)
         tried.append((cost, sum(chosen.values()), main, chosen, each))
@@ -144,15 +150,19 @@ def _refused_jobs_and_usd(
     planner: JobPlanner, readings: Mapping[str, StreamWithReaders], partitions: Mapping[str, int]
 ) -> tuple[int, float]:
     """Return how many jobs pins do not allow, and the dollars a month of the others with the streams that they decide on."""
-    jobs = [*planner.environment.jobs]
+    jobs, decided = [*planner.environment.jobs], _streams_by_deciding_job(readings)
     able = [job for job in jobs if planner.monthly_usd([job], (), partitions) < math.inf]
-    streams = [name for job in able for name in _streams_decided_by_job(readings, job)]
+    streams = [name for job in able for name in decided[job]]
     return len(jobs) - len(able), planner.monthly_usd(able, streams, partitions)
 
 
-def _streams_decided_by_job(readings: Mapping[str, StreamWithReaders], job: str) -> list[str]:
-    """Return the streams whose partitions are chosen together with a job's cores."""
-    return [name for name, each in readings.items() if each.readers and each.main_reader.job == job]
+def _streams_by_deciding_job(readings: Mapping[str, StreamWithReaders]) -> Mapping[str, list[str]]:
+    """Return the streams whose partitions are chosen together with a job's cores, by job."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, each in readings.items():
+        if each.readers:
+            found[each.main_reader.job].append(name)
+    return found
 
 
 def _environment_without_pinned_sizes(environment: Environment) -> Environment:
@@ -200,7 +210,7 @@ def _pinned_cores_by_stream(
             part = cores * reading.main_reader.least_cores / own[0].least_cores - 1e-9
             # Fewer cores than the cheapest partitions take may do with more partitions.
             if cores > fewest or (
-                cores < fewest and part > min(reading.fewest_partitions_by_cores(), default=math.inf)
+                cores < fewest and part > min(reading.fewest_partitions_by_cores, default=math.inf)
             ):
                 found[name] = max(1, math.ceil(part))
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from millrace.config.engines import KINDS, Job
 from millrace.config.engines.base import HourlyBillItem, Worker
@@ -49,10 +50,9 @@ def worker_choice_job_and_all_choices(
         Fewest cores of a worker, as one is the driver.
     """
     least = service_limits()["worker.join.gib_per_core"] if memory.joined else 0.0
+    architecture = job.processor_architecture
 
-    def offered_workers_with_choices(
-        engine: str, *, own: bool = False
-    ) -> Iterator[tuple[Worker, WorkerChoice]]:
+    def offers(engine: str, *, own: bool = False) -> Iterator[_Offer]:
         kind = KINDS[engine]
         heap = service_limits()[kind.heap_share]
 
@@ -71,38 +71,54 @@ def worker_choice_job_and_all_choices(
             )
             asked = gib_needed(worker.tasks, executors)
             workers = max(executors + 1, job.max_workers or 0)
-            yield (
+            yield _Offer(
+                engine,
                 worker,
-                WorkerChoice(
-                    engine,
-                    worker.name,
-                    worker.architecture,
-                    worker.vcpu,
-                    worker.memory_gib,
-                    executors,
-                    workers * HOURS * share * worker_usd_hour(worker.hourly_bill_items, prices),
-                    asked,
-                    _reason_worker_is_too_small(worker, asked, driver_cores),
-                    _reason_rate_is_unproven_on_worker(job, engine, worker, least),
-                ),
+                executors,
+                workers * HOURS * share * worker_usd_hour(worker.hourly_bill_items, prices),
+                asked,
+                _reason_worker_is_too_small(worker, asked, driver_cores),
+                f"the rate is that of {job.engine}"
+                if engine != job.engine
+                else _reason_rate_is_unproven_on_worker(architecture, worker, least),
             )
 
-    own = [*offered_workers_with_choices(job.engine, own=True)]
+    own = [*offers(job.engine, own=True)]
     if job.worker_is_given:
-        worker, first = own[0]
+        first = own[0]
     else:
-        able = [each for each in own if each[1].refused is None and each[1].unproven is None]
-        fitting = [each for each in able if each[1].executors < (job.max_workers or math.inf)]
+        able = [each for each in own if each.refused is None and each.unproven is None]
+        fitting = [each for each in able if each.executors < (job.max_workers or math.inf)]
         # If nothing is possible, the engine's default is shown with the reason.
-        worker, first = min(
-            fitting or able or own, key=lambda each: (each[1].refused is not None, each[1].usd, each[1].vcpu)
+        first = min(
+            fitting or able or own, key=lambda each: (each.refused is not None, each.usd, each.worker.vcpu)
         )
 
     def all_choices_chosen_first() -> tuple[WorkerChoice, ...]:
-        rest = [each for engine in KINDS for _, each in offered_workers_with_choices(engine) if each != first]
-        return (first, *sorted(rest, key=lambda each: (each.refused is not None, each.usd)))
+        rest = [each.as_choice() for engine in KINDS for each in offers(engine) if each != first]
+        return (first.as_choice(), *sorted(rest, key=lambda each: (each.refused is not None, each.usd)))
 
-    return first, job if job.worker_is_given else job.with_worker(worker), all_choices_chosen_first
+    sized = job if job.worker_is_given else job.with_worker(first.worker)
+    return first.as_choice(), sized, all_choices_chosen_first
+
+
+class _Offer(NamedTuple):
+    """A worker with the number and cost of those that run a job; a search makes very many."""
+
+    engine: str
+    worker: Worker
+    executors: int
+    usd: float
+    memory_needed_gib: float
+    refused: str | None
+    unproven: str | None
+
+    def as_choice(self) -> WorkerChoice:
+        """Return it as a part of the plan."""
+        worker = self.worker
+        return WorkerChoice(
+            self.engine, worker.name, worker.architecture, worker.vcpu, worker.memory_gib, *self[2:]
+        )
 
 
 def _reason_worker_is_too_small(worker: Worker, needed: float, driver_cores: int) -> str | None:
@@ -116,13 +132,9 @@ def _reason_worker_is_too_small(worker: Worker, needed: float, driver_cores: int
     return None
 
 
-def _reason_rate_is_unproven_on_worker(
-    job: Job, engine: str, worker: Worker, gib_per_core: float
-) -> str | None:
-    if engine != job.engine:
-        return f"the rate is that of {job.engine}"
-    if worker.architecture != job.processor_architecture:
-        return f"the rate is that of {job.processor_architecture}"
+def _reason_rate_is_unproven_on_worker(architecture: str, worker: Worker, gib_per_core: float) -> str | None:
+    if worker.architecture != architecture:
+        return f"the rate is that of {architecture}"
     if worker.memory_gib / worker.vcpu < gib_per_core:
         return "a join holds whole batches, which a longer trigger makes larger"
     return None

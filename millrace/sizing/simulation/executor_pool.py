@@ -30,7 +30,7 @@ class Clock(simpy.Environment):
     @property
     def seconds(self) -> float:
         """Seconds since the beginning, including those that were skipped."""
-        return (int(self._now) + self._skipped) / _TICKS
+        return (self._now + self._skipped) / _TICKS
 
     def time_just_before_ended_period(self, period: float) -> float:
         """Return a time just before the microsecond in which a period began that ends now."""
@@ -113,7 +113,7 @@ class ExecutorPool:
     @property
     def cores(self) -> int:
         """Cores of the running executors, which all queries share; at least one."""
-        return max(1, self.executor_count * self._scenario.executor_cores)
+        return len(self._running) * self._scenario.executor_cores or 1
 
     def assign_tasks(self, query: int, tasks: int, since: float = 0.0) -> None:
         """Assign tasks of a query's batch to random executors, as Spark does.

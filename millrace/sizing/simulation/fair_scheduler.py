@@ -73,7 +73,7 @@ class FairScheduler:
         own.waiting, own.done = list(tasks), self._env.event()
         self.pool.assign_tasks(query, own.waiting_count)
         self._assign_tasks()
-        if own.waiting_count and not self._requesting and self.pool.backlog_timeouts_or_none:
+        if own.waiting and not self._requesting and self.pool.backlog_timeouts_or_none:
             self._env.process(self._request_executors())
         return own.done
 

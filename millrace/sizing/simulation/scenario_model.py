@@ -107,8 +107,8 @@ class QueryLoad:
         cores
             Cores of the job.
         """
-        records = sum(each * count for each, count in records_by_partition)
         if self.repartition is not None or not self.parts:
+            records = sum(each * count for each, count in records_by_partition)
             count = self.repartition or self.tasks or cores
             extra = 1 + (self.repartition_overhead if self.repartition is not None else 0.0)
             return [EqualTasks(self.wave + self.per_record * extra * records / count, count)]

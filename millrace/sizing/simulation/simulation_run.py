@@ -56,11 +56,11 @@ class PartitionGroup:
     begin: float
     read: float
     end: float = math.inf
+    total_share: float = field(init=False)
+    """Share of all its partitions together."""
 
-    @property
-    def total_share(self) -> float:
-        """Share of all its partitions together."""
-        return self.share * self.count
+    def __post_init__(self) -> None:
+        self.total_share = self.share * self.count
 
     @property
     def is_drained(self) -> bool:
@@ -255,19 +255,15 @@ class _QueryProcess:
         batch.reads = env.seconds
         yield env.event_after(load.overhead * self._random_factor(load.overhead_sigma))
         pool.remove_idle_executors(env.seconds)
-        one_wave = sum(number for each, number in batch.taken if each > 0) <= pool.cores
-        if load.alone and one_wave:
+        if load.alone and sum(number for each, number in batch.taken if each > 0) <= pool.cores:
             batch.reads = env.seconds
         tasks = load.batch_tasks(batch.taken, pool.cores)
         if self._scenario.sigma:
             sigma = self._scenario.sigma
             tasks = [EqualTasks(each.seconds * self._random_factor(sigma), each.count) for each in tasks]
         # A task waits for its partition, and holds its core, so tasks of other queries and on new executors wait, too.
-        delivery, processing = (
-            load.delivery_seconds(batch.taken, pool.cores) - (env.seconds - batch.reads),
-            schedule_seconds(tasks, pool.cores),
-        )
-        if delivery > processing > 0:
+        delivery = load.delivery_seconds(batch.taken, pool.cores) - (env.seconds - batch.reads)
+        if delivery > 0 and delivery > (processing := schedule_seconds(tasks, pool.cores)) > 0:
             tasks = [EqualTasks(each.seconds * delivery / processing, each.count) for each in tasks]
         count = sum(each.count for each in tasks)
         if len(self._scenario.queries) == 1 and (count <= pool.cores or not pool.scales_during_batch):
@@ -276,8 +272,7 @@ class _QueryProcess:
         else:
             yield self._scheduler.run(self._number, tasks)
         # As in ``CoreSpread.seconds``: the fixed cost is added only if one wave reads all partitions and nobody else reads.
-        rest = load.delivery_seconds(batch.taken, pool.cores) - (env.seconds - batch.reads)
-        if rest > 0:
+        if (rest := load.delivery_seconds(batch.taken, pool.cores) - (env.seconds - batch.reads)) > 0:
             yield env.event_after(rest)
         pool.mark_idle(self._number)
         return count

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heapreplace
 
 import numpy as np
 
@@ -66,7 +67,7 @@ def run(truth: Truth) -> tuple[Query, list[float]]:
     positions = np.zeros(truth.partitions, np.int64)
     ages = []
     grid = np.arange(0, truth.seconds + 1, 0.05)
-    counts = [arrived(truth, at) for at in grid.tolist()]
+    counts = np.asarray([arrived(truth, at) for at in grid.tolist()])
     while now < truth.seconds:
         latest = int(arrived(truth, now))
         waiting = latest - taken
@@ -81,12 +82,12 @@ def run(truth: Truth) -> tuple[Query, list[float]]:
                 chance = random.lognormal(-(truth.sigma**2) / 2, truth.sigma, truth.partitions)
                 times = (truth.wave + truth.per_record * each) * chance
                 # The first attempt of all tasks fails after so many seconds.
-                free = np.full(truth.cores, at + truth.fails)
-                launched = np.zeros(truth.partitions)
-                for index, seconds in enumerate(times):
-                    core = int(np.argmin(free))
-                    launched[index] = free[core]
-                    free[core] += seconds
+                free = [at + truth.fails] * truth.cores
+                begins = []
+                for seconds in times.tolist():
+                    begins.append(free[0])
+                    heapreplace(free, free[0] + seconds)
+                launched = np.asarray(begins)
                 attempts = 2 if truth.fails else 1
                 done = np.arange(truth.partitions * attempts) >= truth.partitions * (attempts - 1)
                 columns = {
@@ -101,7 +102,7 @@ def run(truth: Truth) -> tuple[Query, list[float]]:
                 tasks = TaskAttempts.from_columns(**columns)
                 stage = Stage(number * 9 + read, 0, truth.partitions, tasks)
                 jobs.append(SparkJob(stage.id, None, (stage,), "x"))
-                at = float(free.max())
+                at = max(free)
             duration = at + overhead * 0.4 - begun
             start = {f"t:{n}": int(position) for n, position in enumerate(positions)}
             positions += each

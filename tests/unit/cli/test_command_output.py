@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,12 @@ def millrace(*arguments: str, cwd: Path = ROOT) -> Done:
     return Done(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
+@cache
+def printed_plan(name: str) -> Done:
+    """The plan of an environment as a pipe gets it: several tests read the same page."""
+    return millrace("plan", "--env", name)
+
+
 def in_terminal(columns: int, *arguments: str) -> str:
     """Run in a pseudo-terminal and return what it shows, without colours."""
     outer, inner = pty.openpty()
@@ -78,7 +85,7 @@ def in_terminal(columns: int, *arguments: str) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_pipe_gets_plain_whole_lines(name: str) -> None:
-    done = millrace("plan", "--env", name)
+    done = printed_plan(name)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
     assert not set("─│╭╰…") & set(done.stdout)
@@ -129,11 +136,11 @@ def test_a_terminal_shows_every_number_whole(columns: int) -> None:
 
 
 def test_guesses_and_pins_are_marked() -> None:
-    shown = millrace("plan", "--env", "local").stdout
+    shown = printed_plan("local").stdout
     assert re.search(r"^ +departures +kinesis provisioned +~2 ", shown, re.MULTILINE)
     assert re.search(r"^ +flights +kafka topic +=4 ", shown, re.MULTILINE)
     assert "~ rests on a rate that nobody measured" in shown
-    measured = millrace("plan", "--env", "prod").stdout
+    measured = printed_plan("prod").stdout
     assert re.search(r"^ +positions +kinesis provisioned +23 ", measured, re.MULTILINE)
 
 
@@ -273,6 +280,6 @@ def test_help_in_60_columns_has_each_command_and_option_whole_before_its_explana
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_plan_counts_executors_once_and_in_the_singular(name: str) -> None:
-    shown = millrace("plan", "--env", name).stdout
+    shown = printed_plan(name).stdout
     assert " executor" in shown
     assert not re.search(r"(\b\d+) to ~?\1 executor|\b(?<! to )~?1 executors", shown)

@@ -34,7 +34,7 @@ from millrace.sizing.cost_saving_moves import (
     find_moves,
 )
 from tests.page_without_browser import drawn
-from tests.reference_environments import FILES, table
+from tests.reference_environments import FILES, loaded_with_moves, planned_with_moves, table
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENTS = [*FILES, *(ROOT / "environments" / f"{name}.yaml" for name in ("dev", "minimal", "prod"))]
@@ -57,10 +57,8 @@ def project(folder: Path, file: Path) -> Path:
     ],
 )
 def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
-    environment = load(file, ROOT)
-    before = plan(environment)
+    environment, before, moves = loaded_with_moves(file)
     assert plan_keeps_all_slas(environment, before)
-    moves = find_moves(environment, before, plan_keeps_all_slas)
     assert 0 < len(moves) <= MOST
     assert [each.saved for each in moves] == sorted((each.saved for each in moves), reverse=True)
     shown = page_of(environment, before, moves)
@@ -97,9 +95,9 @@ def test_jobs_without_an_sla_have_moves(tmp_path: Path) -> None:
     assert changed == 1
     copy.write_text(text, encoding="utf-8")
     environment = load(copy, tmp_path / "project")
-    now = plan(environment)
+    now, moves = planned_with_moves(environment)
     assert plan_verdict(simulated_plan_with_warnings(environment, now)).sla.state == "unknown"
-    assert any(each.saved > 1000 for each in find_moves(environment, now, plan_keeps_all_slas))
+    assert any(each.saved > 1000 for each in moves)
 
 
 SMALL = """\
@@ -146,7 +144,7 @@ def test_small_jobs_that_are_alike_become_one(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     copy = project(folder, file)
     environment = load(copy, folder)
-    moves = find_moves(environment, plan(environment), plan_keeps_all_slas)
+    moves = planned_with_moves(environment)[1]
     (place,) = [number for number, move in enumerate(moves, start=1) if move.with_it]
     write_moves_into_files(environment, moves, str(place))
     after = load(copy, folder)
@@ -169,7 +167,7 @@ def test_readers_of_one_stream_fan_out_together(tmp_path: Path) -> None:
     )
     file.write_text(text.replace("records_per_second: 50,", "records_per_second: 3000,"), encoding="utf-8")
     before = load(file, tmp_path)
-    moves = find_moves(before, plan(before), plan_keeps_all_slas)
+    moves = planned_with_moves(before)[1]
     keys = {f"jobs.j{n}.queries.land-{n}.fan_out" for n in range(3)}
     (number,) = [n for n, each in enumerate(moves, start=1) if each.key in keys]
     write_moves_into_files(before, moves, str(number))
@@ -187,7 +185,7 @@ def test_two_are_written_together_and_a_wrong_number_is_none(tmp_path: Path) -> 
     folder = tmp_path / "project"
     copy = project(folder, ROOT / "environments" / "minimal.yaml")
     environment = load(copy, folder)
-    moves = find_moves(environment, plan(environment), plan_keeps_all_slas)
+    moves = planned_with_moves(environment)[1]
     for wrong in ("0", "1,9", "", "one"):
         with pytest.raises(ConfigurationError, match="--apply"):
             write_moves_into_files(environment, moves, wrong)
@@ -208,7 +206,7 @@ def test_a_move_of_a_file_without_engine_writes_the_one_it_was_planned_with(tmp_
     environment = environment_with_cheapest_engines(
         load(copy, folder, open_engines=True), plan_keeps_all_slas
     )
-    moves = find_moves(environment, plan(environment), plan_keeps_all_slas)
+    moves = planned_with_moves(environment)[1]
     assert len(moves) > 2
     for number, move in enumerate(moves, start=1):
         copy.write_text(before)
@@ -225,7 +223,7 @@ def test_moves_that_exclude_each_other_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     copy = project(folder, file)
     environment = load(copy, folder)
-    moves = find_moves(environment, plan(environment), plan_keeps_all_slas)
+    moves = planned_with_moves(environment)[1]
     keys = [move.key for move in moves]
     glue, arm = (str(keys.index(f"jobs.j1.{key}") + 1) for key in ("engine", "architecture"))
     before = copy.read_text()
@@ -266,7 +264,7 @@ def test_an_engine_that_is_left_out_is_the_cheaper_one_whose_keys_fit(
     environment = environment_with_cheapest_engines(
         load(copy, folder, open_engines=True), plan_keeps_all_slas
     )
-    sized = plan(environment)
+    sized, moves = planned_with_moves(environment)
     usd = {
         each: total_cost(
             plan(load(copy, folder, {copy: text.replace("engine: emr", f"engine: {each}\n    {keys}")}))
@@ -274,7 +272,7 @@ def test_an_engine_that_is_left_out_is_the_cheaper_one_whose_keys_fit(
         for each in ("glue", "emr")[keys != "" :]
     }
     assert environment.jobs["readings"].engine == min(usd, key=usd.__getitem__) == engine
-    first, *_ = moves = find_moves(environment, sized, plan_keeps_all_slas)
+    first, *_ = moves
     assert (first.key, first.new, first.usd) == ("jobs.readings.engine", engine, total_cost(sized).value)
     write_moves_into_files(environment, moves, "1")
     assert round(total_cost(plan(load(copy, folder))).value, 2) == round(min(usd.values()), 2)
@@ -306,7 +304,7 @@ def test_engines_of_several_jobs_are_chosen_together(tmp_path: Path) -> None:
     environment = environment_with_cheapest_engines(
         load(copy, copy.parents[1], open_engines=True), plan_keeps_all_slas
     )
-    moves = find_moves(environment, plan(environment), plan_keeps_all_slas)
+    moves = planned_with_moves(environment)[1]
     write_moves_into_files(environment, moves, "1")
     usd = {}
     for first, second in itertools.product(KINDS, repeat=2):
@@ -341,7 +339,7 @@ jobs:
       land: {{kind: land, source: clicks, table: landed, schema: pipelines/clicks/schemas/click.ddl}}
 """)
     environment = load(file, tmp_path)
-    moves = find_moves(environment, plan(environment), plan_keeps_all_slas)
+    moves = planned_with_moves(environment)[1]
     (zones,) = (each for each in moves if each.key == "network.availability_zones")
     assert ("copy" in zones.gives_up) == copies
 
@@ -360,13 +358,13 @@ WRITES = """\
 
 
 def keys_of_moves(tmp_path: Path, text: str) -> list[str]:
-    """The keys of all moves of a file that save something and keep every SLA."""
+    """The keys of all moves of a file that save something, each planned, none simulated."""
     file = tmp_path / "busy.yaml"
     file.write_text(text)
     environment = load(file, ROOT)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cost_saving_moves, "MOST", 100)
-        return [each.key for each in find_moves(environment, plan(environment), plan_keeps_all_slas)]
+        return [each.key for each in find_moves(environment, plan(environment), lambda *_: True)]
 
 
 def test_aggregates_and_bursts_are_not_offered_for_a_stream_that_a_sink_writes(tmp_path: Path) -> None:

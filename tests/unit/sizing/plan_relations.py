@@ -25,10 +25,10 @@ from tests.unit.sizing.random_environments import SIZES, Document
 INFEASIBLE, MISSED, KEPT = range(3)
 
 
-def sized(document: Document) -> tuple[Environment, Plan | None]:
+def sized(document: Document, *, simulated: bool = True) -> tuple[Environment, Plan | None]:
     environment = Environment.model_validate(document)
     try:
-        return environment, plan(environment)
+        return environment, plan(environment, simulated=simulated)
     except ConfigurationError:
         return environment, None
 
@@ -108,7 +108,7 @@ def an_easier_environment_is_no_worse(document: Document, factor: float) -> None
 
 
 def a_pin_changes_nothing(document: Document) -> None:
-    _, first = sized(document)
+    _, first = sized(document, simulated=False)
     if first is None:
         return
     # With another period a pin may be worth more: a period that does not keep its promises is not tried with other shards.
@@ -119,7 +119,7 @@ def a_pin_changes_nothing(document: Document) -> None:
     for change in (lambda _: None, *_pins(first)):
         changed = copy.deepcopy(own)
         change(changed)
-        _, second = sized(changed)
+        _, second = sized(changed, simulated=False)
         assert second is not None, "its own number is refused"
         assert total_cost(second).value == pytest.approx(total_cost(first).value, rel=1e-9)
 
@@ -159,7 +159,7 @@ def pins_below_the_work_are_refused(document: Document) -> None:
             pinned["jobs"][name] |= pins
             environment = Environment.model_validate(pinned)
             if pins_leave_too_few_cores(environment, name):
-                assert sized(pinned)[1] is None
+                assert sized(pinned, simulated=False)[1] is None
 
 
 def order_and_names_change_nothing(document: Document) -> None:
@@ -170,7 +170,7 @@ def order_and_names_change_nothing(document: Document) -> None:
     for job in turned["jobs"].values():
         job["queries"] = dict(reversed(job["queries"].items()))
         job["latency"] = f"{seconds(job['latency']):.3f}s"
-    (_, first), (_, second) = sized(document), sized(turned)
+    (_, first), (_, second) = sized(document, simulated=False), sized(turned, simulated=False)
     assert (first is None) == (second is None)
     if first is not None and second is not None:
         assert total_cost(second).value == pytest.approx(total_cost(first).value, rel=1e-9)
@@ -187,7 +187,7 @@ def two_equal_jobs_cost_twice_one(document: Document) -> None:
     two["streams"] |= {
         stream.replace("stream-", "stream-o"): each for stream, each in document["streams"].items()
     }
-    (_, first), (_, second) = sized(one), sized(two)
+    (_, first), (_, second) = sized(one, simulated=False), sized(two, simulated=False)
     assert (first is None) == (second is None)
     if first is not None and second is not None:
         costs = [[line.usd for line in each.cost] for each in (first.jobs[name], *second.jobs.values())]
