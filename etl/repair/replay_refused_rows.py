@@ -224,39 +224,46 @@ def _rows_as_written(letters: DataFrame, columns: StructType) -> DataFrame:
     Returns
     -------
     DataFrame
-        ``_root`` and times; the row, with texts as the keys of maps; and the reason why there is none.
+        ``_root`` and times; the row, with texts as the keys of maps; and the reason why there is none: also a value under a
+        name that is no column any more, such as one that got another name, as it would be lost without a word.
     """
     shape = StructType([*_type_parsed_from_json(columns), StructField(_CORRUPT, StringType())])
     options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": _CORRUPT}
     read = F.from_json(F.col("_bytes").cast("string"), shape, options)
     row = F.col(_ROW)
     broken = row.isNull() | row[_CORRUPT].isNotNull()
-    return letters.select("_root", *CARRIED[1:], read.alias(_ROW)).select(
-        "_root",
-        *CARRIED[1:],
-        _struct_of(columns, row.getField),
-        F.when(broken, "no row of this sink's columns, in JSON").alias(_ERROR),
+    unknown = _unknown_names_of_payload(columns, F.col("_bytes"))
+    why = F.when(broken, "no row of this sink's columns, in JSON").otherwise(_reason_of_unknown_names())
+    return letters.select("_root", *CARRIED[1:], read.alias(_ROW), unknown).select(
+        "_root", *CARRIED[1:], _struct_of(columns, row.getField), why.alias(_ERROR)
     )
 
 
 def _rows_of_corrections(letters: DataFrame, columns: StructType) -> DataFrame:
     """Read corrected payloads strictly, as records are: a person wrote them. Returns as :func:`_rows_as_written`."""
     payload = F.col("_corrected")
-    unknown = F.udf(partial(_unknown_names, columns))(payload.cast("string"))
-    given = letters.select("_root", *CARRIED[1:], unknown.alias(_UNKNOWN), payload.alias("payload"))
+    unknown = _unknown_names_of_payload(columns, payload)
+    given = letters.select("_root", *CARRIED[1:], unknown, payload.alias("payload"))
     # Cut off: Spark would put the decoder's expressions into each place that uses a column, and of maps in maps not end its plan.
     read = JsonDecoder(_type_parsed_from_json(columns)).decode(given).localCheckpoint()
-    misspelt = F.when(F.col(_UNKNOWN) != "", F.concat(F.lit("no column of this sink: "), _UNKNOWN))
     return read.select(
         "_root",
         *CARRIED[1:],
         _struct_of(columns, lambda name: F.col(f"`{name}`")),
-        F.coalesce("_error", misspelt).alias(_ERROR),
+        F.coalesce("_error", _reason_of_unknown_names()).alias(_ERROR),
     )
 
 
+def _unknown_names_of_payload(columns: StructType, payload: Column) -> Column:
+    return F.udf(partial(_unknown_names, columns))(payload.cast("string")).alias(_UNKNOWN)
+
+
+def _reason_of_unknown_names() -> Column:
+    return F.when(F.col(_UNKNOWN) != "", F.concat(F.lit("no column of this sink: "), _UNKNOWN))
+
+
 def _unknown_names(columns: StructType, text: str) -> str:
-    """Return the names in a correction, with those around them, for which the sink's columns have no field."""
+    """Return the names in a row's JSON, with those around them, for which the sink's columns have no field."""
 
     def within(kind: DataType, value: object, path: str) -> Iterator[str]:
         if isinstance(kind, ArrayType) and isinstance(value, list):

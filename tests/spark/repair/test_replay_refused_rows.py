@@ -170,6 +170,27 @@ def test_a_corrected_row_takes_the_refused_ones_place(
     assert (item["_arrived_at"], int(item["flight"])) == ("2026-01-01T12:00:04.000000Z", 4)
 
 
+def remarked(rows: DataFrame) -> DataFrame:
+    """The column has another name, and is short."""
+    return noted(rows).withColumn("remark", F.substring("note", 1, 10)).drop("note")
+
+
+@pytest.mark.slow
+def test_a_letters_value_under_an_earlier_name_is_not_lost(
+    spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str
+) -> None:
+    """Of a query that keeps state, whose row is what its letter holds."""
+    pipe = Refusing(spark, table, tmp_path, dynamodb, distinct=["carrier", "flight"])
+    assert pipe.replay(transform=f"{__name__}:remarked") == (0, 2, 0, 0, 2, 0, 0)
+    fixed = tmp_path / "fixed.jsonl"
+    fixed.write_text(
+        json.dumps({"id": letter(4), "payload": json.dumps({"flight": 4, "remark": "mended"})}) + "\n"
+    )
+    assert pipe.replay(corrected=fixed, transform=f"{__name__}:remarked")[2] == 1
+    items = {item["_id"]: item.get("remark") for item in pipe.items.scan()["Items"]}
+    assert items == {**dict.fromkeys(GOOD), letter(4): "mended"}
+
+
 def test_results_of_many_records_are_not_replayed(
     spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str
 ) -> None:
