@@ -79,7 +79,7 @@ def test_an_object_that_is_no_manifest_is_damaged(shop: Shop, text: str) -> None
     said = shop.run("show", "clicks", "land")
     assert said.exit_code == 0, said.output
     assert "DAMAGED: s3://" in said.output
-    assert "land.manifest.json: it is not a checkpoint's manifest:" in said.output
+    assert "land.manifest.json: not a manifest:" in said.output
 
 
 def test_a_damaged_note_of_a_start_is_shown(shop: Shop) -> None:
