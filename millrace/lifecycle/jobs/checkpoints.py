@@ -135,16 +135,6 @@ class JobCheckpoints:
             )
         return CheckpointContents(query, planned, committed, at, positions, manifest, start, tuple(damaged))
 
-    def committed_positions(self, query: str) -> tuple[Any, ...] | None:
-        """Return the positions after a query's last committed batch; None where none was committed.
-
-        Raises
-        ------
-        CheckpointRequestError
-            A file of the checkpoint cannot be read.
-        """
-        return self.read_undamaged_contents(query).positions or None
-
     def _read_parsed(self, key: str, parse: Callable[[str], Any], damaged: list[str]) -> Any:
         """Read an object; return None where there is none, or where it is damaged, which is noted."""
         text = self._read_bytes(key)

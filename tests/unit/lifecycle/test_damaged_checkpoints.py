@@ -37,7 +37,7 @@ def test_damaged_files_are_shown_and_a_reset_is_the_way_out(shop: Shop, file: st
     assert f"s3://{shop.bucket}/clicks/{file}: " in line
     assert json.loads(shop.run("show", "clicks", "land", "--json").output)["queries"][0]["damaged"]
     with pytest.raises(CheckpointRequestError, match="clicks/land is damaged"):
-        shop.of.committed_positions("land")  # as an audit asks
+        shop.of.read_undamaged_contents("land")  # as an audit asks
     moved = shop.run("move", "clicks", "land", "other/land-2")
     assert moved.exit_code == 2
     assert (
