@@ -16,7 +16,6 @@ from millrace.lifecycle.changes.compare_with_deployed import (
     DeploymentChanges,
     changes_without_start_of_new_jobs,
     compare_with_deployed,
-    job_settings_in_assembly,
     launch_document_in_assembly,
     read_deployed_url_and_document,
 )
@@ -328,7 +327,6 @@ __all__ = [
     "compare_with_deployed",
     "deploy_around_jobs_and_return_started",
     "deployed_template",
-    "job_settings_in_assembly",
     "launch_document_in_assembly",
     "read_deployed_url_and_document",
 ]

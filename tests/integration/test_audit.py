@@ -24,8 +24,7 @@ from millrace.lifecycle.audits.records_in_tables import (
     QUERY,
     LandedRecords,
     SinkAndDeadLetters,
-    SinkRecords,
-    ranges_in_commits,
+    gaps_between_commits,
 )
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.sandbox import operate_running_sandbox
@@ -218,7 +217,7 @@ def test_a_direct_query_is_held_against_its_sink_its_letters_and_its_commits(san
     topic = TopicReader(DIRECT, {"bootstrap.servers": sandbox.kafka.bootstrap})
     running_sandbox = SinkAndDeadLetters(
         LandedRecords(letters, DIRECT),
-        SinkRecords(sink, DIRECT),
+        LandedRecords(sink, DIRECT),
         hour_starts_covering_window(now - HOUR, now)[0],
     )
 
@@ -230,14 +229,14 @@ def test_a_direct_query_is_held_against_its_sink_its_letters_and_its_commits(san
             only=None,
             read={0: 30},
             whole=True,
-            claims=held,
+            gaps=held,
         )
         left_out = sum(hour.left_out for hour in hours)
         return [(h.first, h.last, h.verdict) for h in holes], sum(h.missing for h in hours), left_out
 
     # Without a transform each record has a row; with one, those that a commit holds may be left out.
     assert told(None) == ([("3", "5", "lost"), ("20", "20", "lost")], 4, 0)
-    claimed = ranges_in_commits(sink, "tax", {"0": (DIRECT, 0)}, earliest=True)
-    assert told(claimed) == ([("20", "20", "lost")], 1, 3)
+    gaps = gaps_between_commits(sink, "tax", {"0": (DIRECT, 0)}, earliest=True)
+    assert told(gaps) == ([("20", "20", "lost")], 1, 3)
     for table in tables:
         catalog.drop_table(table.name())

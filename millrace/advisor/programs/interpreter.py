@@ -31,10 +31,7 @@ from millrace.advisor.programs.possible_values import (
     unknown_value,
 )
 from millrace.advisor.programs.program_state import Changes, Place
-from millrace.advisor.programs.python_values import (
-    condition_value,
-    structure_of_values,
-)
+from millrace.advisor.programs.python_values import condition_value
 
 _EXITS = {"sys.exit", "exit", "quit", "os._exit"}
 _LIBRARIES = {"awsglue", "boto3", "botocore", "delta", "py4j", "pyspark"}
@@ -173,7 +170,6 @@ class Interpreter(AssignmentEvaluator):
     def _run_any_number_of_rounds(self, once: Callable[[], bool]) -> None:
         """Evaluate rounds until another one tells nothing new: what the second or a later one changes once more is unknown."""
         ways: list[Callable[[], bool]] = [once, lambda: True]
-        age = self.state.mark().age
         self.run_alternatives(ways)
         grown = True
         while grown:
@@ -183,7 +179,7 @@ class Interpreter(AssignmentEvaluator):
                 values = scope.root.values.get(name)
                 if scope.age > start.age or values is None or (before and first_unknown(before)):
                     continue
-                if not structure_of_values(values, age) <= structure_of_values(before or (), age):
+                if union_of_alternatives(before or (), values) != union_of_alternatives(before or ()):
                     grown = True
                     lost = unknown_value("a value that a loop changes", values[0].line) if before else ()
                     self.state.store(scope, name, union_of_alternatives(values, lost))

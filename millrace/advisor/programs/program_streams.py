@@ -62,7 +62,7 @@ from millrace.advisor.programs.program_stream_model import (
     settings_of_method,
     with_lower_case_names,
 )
-from millrace.advisor.programs.python_values import as_option_values, structure_of_values
+from millrace.advisor.programs.python_values import as_option_values, definitions_and_values_used
 
 LONGEST = 1024 * 1024
 """Characters of a program that is read; a longer one was not written by hand."""
@@ -187,7 +187,7 @@ class _StreamInterpreter(Interpreter):
         given = {key: as_option_values(value) for key, value in options.values.items()}
         sinks = options.values.get(SINK, ())
         if SINK in given:  # another round or attempt makes the same function anew
-            given[SINK] = known_value(structure_of_values(sinks, self.module.age), line)
+            given[SINK] = known_value(definitions_and_values_used(sinks, self.module), line)
         functions = [one for each in sinks if (one := self._function_of_sink(each.value)) is not None]
         for each in functions:
             frame = frame.after_call(line, self._payload_call_of_function(each), shaped=False)

@@ -9,7 +9,6 @@ from typing import Any
 
 from millrace.advisor.programs.possible_values import (
     ABSENT,
-    CONTENTS,
     LONGEST_TEXT,
     MOST_ITEMS,
     MOST_VALUES,
@@ -32,9 +31,6 @@ from millrace.advisor.programs.possible_values import (
 
 _MOST_PARTS, _DEEPEST = 20_000, 50
 """Parts of a value that is made Python's own, and their depth."""
-
-_DEEPEST_STRUCTURE = 7
-"""Depth to which values are compared."""
 
 
 class NoPythonValueError(Exception):
@@ -73,45 +69,26 @@ def _to_python_value(value: Any, budget: Iterator[None], depth: int = 0) -> Any:
     raise NoPythonValueError
 
 
-def structure_of_values(
-    values: Values, age: int, depth: int = 0, seen: dict[Any, int] | None = None
-) -> frozenset[Any]:
-    """Return values with what objects of a later age hold in their place, to compare those that each round of a loop makes anew.
-
-    What a function or an object uses is told once; where it is met again, it is told by its number.
-    """
-    keys, seen = set[Any](), {} if seen is None else seen
-    for value, _ in values if depth < _DEEPEST_STRUCTURE else ():
-        if isinstance(value, MutableObject) and value.root.age > age:
-            keys.add(structure_of_values(value.contents, age, depth + 1, seen))
-        elif isinstance(value, ProgramFunction) or (
-            isinstance(value, ProgramInstance) and value.scope.age > age
-        ):
-            made, names = (seen[value], {}) if value in seen else _origin_and_names(value, age)
-            seen.setdefault(value, len(seen))
-            held = [(name, structure_of_values(each, age, depth + 2, seen)) for name, each in names.items()]
-            keys.add((made, frozenset(held)))
-        elif isinstance(value, ListValue | DictValue):
-            items = tuple(structure_of_values(inner, age, depth + 1, seen) for inner in values_inside(value))
-            keys.add((items, value.kind if isinstance(value, ListValue) else (*value.values, value.more)))
-        else:
-            keys.add((type(value), value))
-    return frozenset(keys)
-
-
-def _origin_and_names(of: ProgramFunction | ProgramInstance, age: int) -> tuple[Any, Mapping[str, Values]]:
-    """Return where a function or an object is made, and what it uses of scopes of a later age."""
-    if isinstance(of, ProgramInstance):
-        return of.of.node, of.scope.values
-    names = {**dict(of.defaults), CONTENTS: known_value(of.owner, 0)}
-    for each in ast.walk(of.node):
-        place = of.scope.scope_of(each.id) if isinstance(each, ast.Name) else None
-        if isinstance(each, ast.Name) and place is not None and place.age > age:
-            names[each.id] = place.values[each.id]
-    outer: NameScope | None = of.scope
-    while outer is not None and outer.age > age:
-        outer = outer.above
-    return (type(of.node), of.node.lineno, of.node.col_offset, outer), names
+def definitions_and_values_used(values: Values, module: NameScope) -> frozenset[Any]:
+    """Return where functions are defined, and the plain values that they use of objects and of functions around them, outside the module."""
+    used, pending = set[Any](), list[Any]([each.value for each in values])
+    for value in pending:
+        inside: list[Values] = [*values_inside(value)]
+        if isinstance(value, ProgramFunction):
+            used.add((type(value.node), value.node.lineno, value.node.col_offset))
+            inside = [known_value(value.owner, 0), *dict(value.defaults).values()]
+            names = {each.id for each in ast.walk(value.node) if isinstance(each, ast.Name)}
+            places = [(name, value.scope.scope_of(name)) for name in sorted(names)]
+            inside += [place.values[name] for name, place in places if place not in (None, module)]
+        elif isinstance(value, ProgramInstance):
+            used.add(value.of.node)
+            inside = [*value.scope.values.values()]
+        elif isinstance(value, MutableObject):
+            inside = [value.contents]
+        elif not inside:
+            used.add((type(value), value))
+        pending += [each.value for several in inside for each in several if each.value not in pending]
+    return frozenset(used)
 
 
 def single_or_raise(values: Values) -> Any:

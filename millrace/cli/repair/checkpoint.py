@@ -24,6 +24,8 @@ from millrace.cli.shared.options import (
 )
 from millrace.config import Environment, load
 from millrace.config.engines.versions import spark_line_of
+from millrace.etl.checkpoints.manifest import FORMAT
+from millrace.etl.launch.typed_json import versioned_json
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.jobs.checkpoints import CheckpointContents, CheckpointRequestError, JobCheckpoints
 from millrace.lifecycle.jobs.reset_effects import (
@@ -85,7 +87,7 @@ def show(
                 "committed": each.committed,
                 "committed_at": None if each.committed_at is None else each.committed_at.isoformat(),
                 "positions": list(each.positions),
-                "manifest": each.manifest,
+                "manifest": each.manifest and json.loads(versioned_json(each.manifest, FORMAT)),
                 "begins_at": each.start,
                 "damaged": list(each.damaged),
             }
@@ -284,12 +286,11 @@ def _position_lines(contents: CheckpointContents) -> Iterator[str]:
     yield f"{contents.query}: last batch committed {done}, planned {contents.planned}"
     if contents.manifest is not None:
         by = contents.manifest
-        yield f"  written by {by['engine']}, Spark {by['spark']}, core {by['core']}: a {by['kind']} query"
-        for number, leg in enumerate(by["legs"]):
+        yield f"  written by {by.engine}, Spark {by.spark}, core {by.core}: a {by.kind} query"
+        for number, leg in enumerate(by.legs):
             position = (
                 json.dumps(contents.positions[number]) if number < len(contents.positions) else "not known"
             )
-            topics = f" ({', '.join(leg['topics'])})" if leg["topics"] else ""
-            yield f"  {leg['connector']} {leg['of']}{topics}: {position}"
-        for operator in by.get("operators") or ():
+            yield f"  {leg}: {position}"
+        for operator in by.operators or ():
             yield f"  keeps state: {operator}"

@@ -18,7 +18,7 @@ from millrace.cli.shared.console import REFUSED
 from millrace.lifecycle.account.catalog_columns import ddl_columns_by_table, table_names_in_settings
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes.undeclared_stacks import StackRemoval
-from millrace.lifecycle.deploy import DeploymentChanges, job_settings_in_assembly
+from millrace.lifecycle.deploy import DeploymentChanges, launch_document_in_assembly
 
 if TYPE_CHECKING:
     from millrace.sandbox.rehearse_job_table_changes import StartRehearsal
@@ -42,7 +42,7 @@ def rehearse_table_changes(
     jobs = jobs_that_continue_checkpoints(changes)
     if not jobs:
         return StartRehearsal({}, ())
-    settings = [job_settings_in_assembly(aws.names, assembly, job) for job in jobs]
+    settings = [launch_document_in_assembly(aws.names, assembly, job)["settings"] for job in jobs]
     tables = table_names_in_settings(settings)
     return rehearse_starts(settings, ddl_columns_by_table(aws.client, tables))
 

@@ -16,7 +16,6 @@ from millrace.lifecycle.audits.records_in_tables import (
     Place,
     Range,
     SinkAndDeadLetters,
-    gaps_between_ranges,
 )
 from millrace.lifecycle.aws_error_messages import AwsError
 
@@ -171,7 +170,7 @@ def compare_offsets_by_hour(
     only: Iterable[int] | None,
     read: Mapping[int, int],
     whole: bool,
-    claims: Mapping[Place, Sequence[Range]] | None = None,
+    gaps: Mapping[Place, Sequence[Range]] | None = None,
 ) -> tuple[tuple[HourCounts, ...], tuple[MissingRange, ...]]:
     """Compare a topic's offsets with those in a table, or in the two tables of a direct query.
 
@@ -187,8 +186,8 @@ def compare_offsets_by_hour(
     whole
         Whether the query started at the earliest record; if not, records before the first landed offset do not belong
         to it.
-    claims
-        For a direct query with a transform, which may leave records out: the ranges in its commits. Only records in no
+    gaps
+        For a direct query with a transform, which may leave records out: the ranges between its commits. Only records in no
         commit then count as lost; others that are in no table count as left out. None where each record has a row.
 
     Raises
@@ -212,12 +211,12 @@ def compare_offsets_by_hour(
             begin = max(begin, oldest)
         lost: list[MissingRange] = []
         suspect = missing_offset_ranges(known, begin, end)
-        if claims is not None:
+        if gaps is not None:
             known |= landed.offsets_between(topic.name, partition, begin, end - 1)
             suspect = [
                 part
-                for first, last in gaps_between_ranges(claims.get((topic.name, partition), ()))
-                for part in missing_offset_ranges(known, max(first, begin), min(last + 1, end))
+                for first, after in gaps.get((topic.name, partition), ())
+                for part in missing_offset_ranges(known, max(first, begin), min(after, end))
             ]
         for first, last in suspect:
             # Records whose own time is far from their arrival are in the table anyway.
@@ -234,7 +233,7 @@ def compare_offsets_by_hour(
             row[1] += sum(1 for offset in known if low <= offset < high)
             row[2] += sum(_overlap_size(hole, low, high) for hole in lost if hole.verdict == "lost")
             row[3] += max(0, high - max(low, end))
-            if claims is not None:
+            if gaps is not None:
                 missing = sum(_overlap_size(hole, low, high) for hole in lost)
                 inside = max(0, min(high, end) - max(low, begin))
                 row[4] += inside - sum(1 for o in known if max(low, begin) <= o < min(high, end)) - missing

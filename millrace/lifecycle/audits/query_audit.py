@@ -43,8 +43,7 @@ from millrace.lifecycle.audits.records_in_tables import (
     Place,
     Range,
     SinkAndDeadLetters,
-    SinkRecords,
-    ranges_in_commits,
+    gaps_between_commits,
 )
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
@@ -234,7 +233,7 @@ class _QueryAuditInWindow:
             )
             return NotAudited(route.name, name, why)
         catalog, table = self.place.catalog(), names.table(sink.catalog_table)
-        sunk = SinkRecords.open(catalog, table, stream)
+        sunk = LandedRecords.open(catalog, table, stream)
         kept = SinkAndDeadLetters(
             LandedRecords.open(catalog, names.table(letters), stream), sunk, self.hours[0]
         )
@@ -257,10 +256,9 @@ class _QueryAuditInWindow:
         """
         names = self.place.names
         with translating_aws_errors("cannot read the query's checkpoint"):
-            positions = JobCheckpoints(self.place.client("s3"), names, self.job).committed_positions(
-                self.query
-            )
-        if positions is None:
+            checkpoints = JobCheckpoints(self.place.client("s3"), names, self.job)
+            positions = checkpoints.read_undamaged_contents(self.query).positions
+        if not positions:
             raise NotDeployedError(
                 f"no batch of {names.checkpoints_url(self.job)}/{self.query} was committed yet"
             )
@@ -291,16 +289,16 @@ class _QueryAuditInWindow:
                 only=reading.partitions,
                 read=next_,
                 whole=query.start == "earliest" and reading.start_offsets is None,
-                claims=None
+                gaps=None
                 if route is None
-                else _committed_ranges_if_filtered(query, records, route, stream, each, next_),
+                else _gaps_between_commits_if_filtered(query, records, route, stream, each, next_),
             )
             sums = {hour.start: sums[hour.start] + hour for hour in result}
             holes += (replace(h, shard=f"{each}/{h.shard}") if len(topics) > 1 else h for h in lacking)
         return tuple(sums.values()), tuple(holes)
 
 
-def _committed_ranges_if_filtered(
+def _gaps_between_commits_if_filtered(
     query: SourceQueryBase,
     records: LandedRecords | SinkAndDeadLetters,
     route: DirectQueryOrRoute,
@@ -308,14 +306,14 @@ def _committed_ranges_if_filtered(
     topic: str,
     partitions: Iterable[int],
 ) -> dict[Place, list[Range]] | None:
-    """Return the ranges in commits, where a transform may leave records out; None where each record has a row."""
+    """Return the ranges between commits, where a transform may leave records out; None where each record has a row."""
     if route.what.transform is None:
         return None
     assert isinstance(records, SinkAndDeadLetters), "a direct query"
     several = f"{topic}/" if stream.topic_pattern is not None else ""
     before = f"{route.reading.source}/" if isinstance(query, DirectRouteQuery) else ""
     places = {f"{before}{several}{p}": (topic, p) for p in partitions}
-    return ranges_in_commits(records.sink.table, route.name, places, earliest=query.start == "earliest")
+    return gaps_between_commits(records.sink.table, route.name, places, earliest=query.start == "earliest")
 
 
 def line_number_in_offset_log(environment: Environment, query: SourceQueryBase, stream: str) -> int:

@@ -7,13 +7,13 @@ But each commit names the offsets that it holds, and a range between two commits
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any, Self
 
 import pyarrow.compute as pc
@@ -83,9 +83,10 @@ class LandedRecords:
 
     def offsets_in_and_around_window(self, begin: datetime, end: datetime) -> dict[tuple[str, int], set[int]]:
         """Return the offsets of Kafka records by topic and partition, of a window and an hour around it."""
-        return self._offsets_by_partition(_time_window_condition(begin - _APART, end + _APART))
+        return self.offsets_by_partition(_time_window_condition(begin - _APART, end + _APART))
 
-    def _offsets_by_partition(self, rows: expressions.BooleanExpression) -> dict[tuple[str, int], set[int]]:
+    def offsets_by_partition(self, rows: expressions.BooleanExpression) -> dict[tuple[str, int], set[int]]:
+        """Return the offsets in the rows of a condition, by topic and partition."""
         offsets: dict[tuple[str, int], set[int]] = {}
         for batch in self._scan_source(rows, "_id"):
             for identity in batch["_id"].to_pylist():
@@ -184,20 +185,6 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class SinkRecords(LandedRecords):
-    """Records of one stream in the table of a sink, by identity and arrival, which every transform keeps."""
-
-    _all: dict[datetime, Mapping[Place, set[int]]] = field(default_factory=dict, repr=False, compare=False)
-
-    def offsets_written_since(self, moment: datetime) -> Mapping[Place, set[int]]:
-        """Return the offsets of all records written since a time, whatever their own time; the result is cached."""
-        if moment not in self._all:
-            rows = where.GreaterThanOrEqual("_landed_at", (moment - _SLACK).isoformat())
-            self._all[moment] = self._offsets_by_partition(rows)
-        return self._all[moment]
-
-
-@dataclass(frozen=True)
 class SinkAndDeadLetters:
     """Tables in which a record of a direct query is looked up.
 
@@ -206,11 +193,13 @@ class SinkAndDeadLetters:
     letters
         Its dead letters, in the shape of a landing table.
     sink
-        Its sink's table.
+        Its sink's table, whose identities and arrivals every transform keeps.
+    begin
+        Begin of the window.
     """
 
     letters: LandedRecords
-    sink: SinkRecords
+    sink: LandedRecords
     begin: datetime
 
     def offsets_in_and_around_window(self, begin: datetime, end: datetime) -> dict[Place, set[int]]:
@@ -220,17 +209,25 @@ class SinkAndDeadLetters:
             by_place.setdefault(place, set()).update(offsets)
         return by_place
 
+    @cached_property
+    def _offsets_written_since_begin(self) -> Mapping[Place, set[int]]:
+        """Offsets of all records that the sink has got since then, whatever their own time."""
+        rows = where.GreaterThanOrEqual("_landed_at", (self.begin - _SLACK).isoformat())
+        return self.sink.offsets_by_partition(rows)
+
     def offsets_between(self, topic: str, partition: int, first: int, last: int) -> set[int]:
         """Return the offsets of a partition in a range, whatever the records' own time."""
         offsets = self.letters.offsets_between(topic, partition, first, last)
-        written = self.sink.offsets_written_since(self.begin).get((topic, partition), set())
+        written = self._offsets_written_since_begin.get((topic, partition), set())
         return offsets | {offset for offset in written if first <= offset <= last}
 
 
-def ranges_in_commits(
+def gaps_between_commits(
     table: Table, name: str, places: Mapping[str, Place], *, earliest: bool
 ) -> dict[Place, list[Range]]:
-    """Return the ranges of offsets that a query's commits hold, as far back as the table keeps its snapshots.
+    """Return the ranges of offsets that no commit of a query holds, although an earlier and a later one are in some.
+
+    The commits are known as far back as the table keeps its snapshots.
 
     Parameters
     ----------
@@ -258,19 +255,12 @@ def ranges_in_commits(
             start = offsets["start"].get(partition, 0 if earliest else end)
             if partition in places:
                 claimed.setdefault(places[partition], []).append((start, end))
-    return {place: list(_join_ranges(ranges)) for place, ranges in claimed.items()}
+    return {place: list(_gaps_between_ranges(ranges)) for place, ranges in claimed.items()}
 
 
-def _join_ranges(ranges: Sequence[Range]) -> Iterator[Range]:
-    begin, reached = sorted(ranges)[0]
+def _gaps_between_ranges(ranges: Sequence[Range]) -> Iterator[Range]:
+    reached = min(ranges)[0]
     for start, end in sorted(ranges):
         if start > reached:
-            yield begin, reached
-            begin = start
+            yield reached, start
         reached = max(reached, end)
-    yield begin, reached
-
-
-def gaps_between_ranges(ranges: Sequence[Range]) -> list[Range]:
-    """Return the ranges between others, first and last included: no commit holds them, and later ones were written."""
-    return [(end, start - 1) for (_, end), (start, _) in itertools.pairwise(ranges)]

@@ -322,8 +322,8 @@ def _queries_on_checkpoints_of_no_deployed_job(
     }
 
 
-def job_settings_in_assembly(names: Names, assembly: Path, job: str) -> dict[str, Any]:
-    """Return a job's settings, as an assembly would deploy them.
+def launch_document_in_assembly(names: Names, assembly: Path, job: str) -> dict[str, Any]:
+    """Return a job's launch document, as an assembly would deploy it.
 
     Parameters
     ----------
@@ -332,11 +332,6 @@ def job_settings_in_assembly(names: Names, assembly: Path, job: str) -> dict[str
     job
         A job of the environment.
     """
-    return dict(launch_document_in_assembly(names, assembly, job)["settings"])
-
-
-def launch_document_in_assembly(names: Names, assembly: Path, job: str) -> dict[str, Any]:
-    """Return a job's launch document, as an assembly would deploy it; the parameters are those of :func:`job_settings_in_assembly`."""
     template = json.loads((assembly / f"{names.stack(f'job-{job}')}.template.json").read_text())
     return _launch_document_url_and_content(template, assembly)[1]
 

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from botocore.exceptions import ClientError
 
 from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
+from millrace.etl.checkpoints.manifest import FORMAT, Manifest, parse_manifest
 from millrace.etl.launch.lease_record import (
     FILE,
     FOLDER,
@@ -28,6 +29,7 @@ from millrace.etl.launch.lease_record import (
     next_generation,
     read_tag_record_and_age,
 )
+from millrace.etl.launch.typed_json import versioned_json
 from millrace.lifecycle.account.deployed_environment import (
     MISSING_OBJECT,
     ignoring_not_found_errors,
@@ -67,7 +69,7 @@ class CheckpointContents:
     committed: int | None
     committed_at: datetime | None
     positions: tuple[Any, ...]
-    manifest: Mapping[str, Any] | None
+    manifest: Manifest | None
     start: str | None
     damaged: tuple[str, ...] = ()
 
@@ -123,7 +125,7 @@ class JobCheckpoints:
             ]
             log = f"{self.prefix}/{query}/{_LAST}/{committed}"
             positions = self._read_parsed(log, _positions_in_log, damaged) or ()
-        manifest = self._read_parsed(self._side_file_key(query, "manifest"), _parse_manifest, damaged)
+        manifest = self._read_parsed(self._side_file_key(query, "manifest"), parse_manifest, damaged)
         start = None
         if planned is None:
             start = self._read_parsed(
@@ -132,16 +134,6 @@ class JobCheckpoints:
                 damaged,
             )
         return CheckpointContents(query, planned, committed, at, positions, manifest, start, tuple(damaged))
-
-    def committed_positions(self, query: str) -> tuple[Any, ...] | None:
-        """Return the positions after a query's last committed batch; None where none was committed.
-
-        Raises
-        ------
-        CheckpointRequestError
-            A file of the checkpoint cannot be read.
-        """
-        return self.read_undamaged_contents(query).positions or None
 
     def _read_parsed(self, key: str, parse: Callable[[str], Any], damaged: list[str]) -> Any:
         """Read an object; return None where there is none, or where it is damaged, which is noted."""
@@ -236,16 +228,14 @@ class JobCheckpoints:
                 f"{to.job}/{name} already has a checkpoint; archive it with `millrace checkpoint reset`, or choose "
                 "another name"
             )
-        self.read_undamaged_contents(query)
+        manifest = self.read_undamaged_contents(query).manifest
         to._delete_checkpoint(name)  # left by an interrupted copy
         self._copy_folder(f"{self.prefix}/{query}", f"{to.prefix}/{name}")
-        if text := self.read_contents(query).manifest:
-            manifest = {**text, "query": name}
+        if manifest is not None:
+            manifest = replace(manifest, query=name)
             if not same_sink:
-                manifest |= {"sinks": {}, "servers": {}}
-            to._write_object(
-                to._side_file_key(name, "manifest"), json.dumps(manifest, indent=1, sort_keys=True)
-            )
+                manifest = replace(manifest, sinks={}, servers={})
+            to._write_object(to._side_file_key(name, "manifest"), versioned_json(manifest, FORMAT))
         self._copy_object_if_exists(self._side_file_key(query, "sources"), to._side_file_key(name, "sources"))
 
     def read_undamaged_contents(self, query: str) -> CheckpointContents:
@@ -362,21 +352,3 @@ def _parse_json_object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("not an object")
     return value
-
-
-_MANIFEST = {"engine", "spark", "core", "kind", "legs"}
-_LEG = {"connector", "of", "topics"}
-
-
-def _parse_manifest(text: str) -> dict[str, Any]:
-    """Read a manifest that has all the fields that commands show."""
-    manifest = _parse_json_object(text)
-    if lacking := sorted(_MANIFEST - manifest.keys()):
-        raise ValueError(f"it is not a checkpoint's manifest: it lacks {', '.join(lacking)}")
-    legs = manifest["legs"]
-    if not isinstance(legs, list) or not all(isinstance(leg, dict) and leg.keys() >= _LEG for leg in legs):
-        raise ValueError(
-            "it is not a checkpoint's manifest: an entry of `legs` (the query's sources) lacks one of "
-            f"{', '.join(sorted(_LEG))}"
-        )
-    return manifest

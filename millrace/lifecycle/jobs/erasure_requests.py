@@ -64,11 +64,6 @@ class ErasureRequests:
         requests = (self._read_json(job, "request") for job in self.jobs)
         return next((each for each in requests if each is not None and each["apply"]), None)
 
-    def read_answers(self, erasure: str) -> Answers:
-        """Return the jobs' answers, without those that have not answered."""
-        answers = {job: self._read_json(job, erasure) for job in self.jobs}
-        return {job: answer for job, answer in answers.items() if answer is not None}
-
     def wait_for_answers(
         self,
         erasure: str,
@@ -94,7 +89,9 @@ class ErasureRequests:
         """
         begun, before = time.monotonic(), ""
         while True:
-            answers = self.read_answers(erasure)
+            answers = {
+                job: answer for job in self.jobs if (answer := self._read_json(job, erasure)) is not None
+            }
             if not (open_ := [job for job in self.jobs if answers.get(job, {}).get("state") not in states]):
                 return answers
             silent = [job for job in open_ if job not in answers]

@@ -1,6 +1,6 @@
 """Traffic for a stream: records at a rate, with bursts, late, duplicated and spoiled records, and a ledger of all.
 
-Time and chance are separate from the servers: :class:`TrafficFeed` makes records, :class:`TokenBucket` keeps the rate,
+Time and chance are separate from the servers: :class:`TrafficFeed` makes records, :func:`wait_for_rate` keeps the rate,
 and the producers of :mod:`millrace.sandbox.records.producer` send records and add acknowledged ones to the ledger.
 """
 
@@ -29,12 +29,6 @@ Lateness = Literal["exponential", "uniform"]
 
 _REMEMBERED = 500
 """Last records among which one is chosen to be sent twice."""
-
-_SHORTEST_PAUSE = 0.0002
-"""Shortest pause in seconds: shorter ones would only repeat the check."""
-
-_LONGEST_PAUSE = 0.05
-"""Longest pause in seconds: records that collect in a longer one would be an unwanted burst."""
 
 
 Records = Callable[[int, datetime], Values | FileRecord]
@@ -88,9 +82,12 @@ class TrafficShape:
         return self.per_second * (self.burst_factor if burst else 1.0)
 
 
-@dataclass
-class TokenBucket:
-    """Rate limiter: it lets records through at the rate, at most the records of one second at once.
+def wait_for_rate(
+    rate: Callable[[float], float],
+    clock: Callable[[], float] = time.monotonic,
+    wait: Callable[[float], object] = time.sleep,
+) -> Iterator[None]:
+    """Yield when the next record is due, endlessly; a stall is made up for by the records of at most one second.
 
     Parameters
     ----------
@@ -99,28 +96,15 @@ class TokenBucket:
     clock, wait
         The machine's; tests replace them.
     """
-
-    rate: Callable[[float], float]
-    clock: Callable[[], float] = time.monotonic
-    wait: Callable[[float], object] = time.sleep
-    _tokens: float = 1.0
-    _started: float | None = None
-    _last: float = 0.0
-
-    def wait_for_token(self) -> None:
-        """Wait until one more record may pass."""
-        if self._started is None:
-            self._started = self.clock()
-        while True:
-            at = self.clock() - self._started
-            rate = self.rate(at)
-            # A pause is made up for, up to a second's records; a longer stall does not cause a flood.
-            self._tokens = min(self._tokens + (at - self._last) * rate, max(1.0, rate))
-            self._last = at
-            if self._tokens >= 1:
-                self._tokens -= 1
-                return
-            self.wait(min(max((1 - self._tokens) / rate, _SHORTEST_PAUSE), _LONGEST_PAUSE))
+    started = clock()
+    due = 0.0
+    while True:
+        at = clock() - started
+        due = max(due, at - 1.0)
+        if due > at:
+            wait(due - at)
+        yield
+        due += 1 / rate(due)
 
 
 @dataclass
@@ -283,14 +267,14 @@ def send_feed(
     AwsError
         The service refused a call, also one that it throttles: the producer has tried often enough.
     """
-    bucket = TokenBucket(feed.shape.rate_at, wait=stop.wait)
     started = time.monotonic()
     size = 0
 
     def paced_records() -> Iterator[RecordToSend]:
         nonlocal size
-        for event in feed.events(most=most):
-            bucket.wait_for_token()
+        for event, _ in zip(
+            feed.events(most=most), wait_for_rate(feed.shape.rate_at, wait=stop.wait), strict=False
+        ):
             if stop.is_set() or (seconds is not None and time.monotonic() - started >= seconds):
                 return
             size += len(event.payload)

@@ -31,9 +31,7 @@ from millrace.lifecycle.audits.records_in_tables import (
     QUERY,
     LandedRecords,
     SinkAndDeadLetters,
-    SinkRecords,
-    gaps_between_ranges,
-    ranges_in_commits,
+    gaps_between_commits,
 )
 
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
@@ -78,15 +76,14 @@ def test_commits_claim_what_they_hold(catalog: SqlCatalog) -> None:
     commit(table, {"0": 5, "1": 2}, {"0": 9, "1": 2})
     commit(table, {"0": 12, "1": 2}, {"0": 20, "1": 6})
     commit(table, {"0": 900}, {"0": 950}, "other")
-    held = ranges_in_commits(table, "tax", places, earliest=True)
-    assert held == {("orders", 0): [(0, 9), (12, 20)], ("orders", 1): [(0, 6)]}
-    assert gaps_between_ranges(held["orders", 0]) == [(9, 11)]
-    assert gaps_between_ranges(held["orders", 1]) == []
+    commit(table, {"0": 24, "1": 6}, {"0": 30, "1": 6})
+    held = gaps_between_commits(table, "tax", places, earliest=True)
+    assert held == {("orders", 0): [(9, 12), (20, 24)], ("orders", 1): []}
     # A checkpoint that was reset reads all of it again: then nothing is open.
     commit(table, {}, {"0": 15, "1": 1})
-    assert ranges_in_commits(table, "tax", places, earliest=True)["orders", 0] == [(0, 20)]
-    latest = ranges_in_commits(table, "tax", places, earliest=False)
-    assert latest["orders", 0] == [(5, 9), (12, 20)]
+    assert gaps_between_commits(table, "tax", places, earliest=True)["orders", 0] == [(20, 24)]
+    latest = gaps_between_commits(table, "tax", places, earliest=False)
+    assert latest["orders", 0] == [(9, 12), (20, 24)]
 
 
 def test_records_are_looked_for_in_both_tables(catalog: SqlCatalog) -> None:
@@ -96,7 +93,7 @@ def test_records_are_looked_for_in_both_tables(catalog: SqlCatalog) -> None:
     sink.append(rows("orders/0/1", "orders/0/2/0", "orders/0/2/1", "mine/x/y"))
     sink.append(rows("orders/0/4", arrived=NOW - timedelta(days=300)))
     letters.append(rows("orders/0/3", "orders/0/3#replay", "orders/1/7"))
-    kept = SinkAndDeadLetters(LandedRecords(letters, "orders"), SinkRecords(sink, "orders"), NOW)
+    kept = SinkAndDeadLetters(LandedRecords(letters, "orders"), LandedRecords(sink, "orders"), NOW)
     assert kept.offsets_in_and_around_window(NOW - HOUR, NOW + HOUR) == {
         ("orders", 0): {1, 2, 3},
         ("orders", 1): {7},

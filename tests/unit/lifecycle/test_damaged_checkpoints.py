@@ -37,7 +37,7 @@ def test_damaged_files_are_shown_and_a_reset_is_the_way_out(shop: Shop, file: st
     assert f"s3://{shop.bucket}/clicks/{file}: " in line
     assert json.loads(shop.run("show", "clicks", "land", "--json").output)["queries"][0]["damaged"]
     with pytest.raises(CheckpointRequestError, match="clicks/land is damaged"):
-        shop.of.committed_positions("land")  # as an audit asks
+        shop.of.read_undamaged_contents("land")  # as an audit asks
     moved = shop.run("move", "clicks", "land", "other/land-2")
     assert moved.exit_code == 2
     assert (
@@ -79,7 +79,7 @@ def test_an_object_that_is_no_manifest_is_damaged(shop: Shop, text: str) -> None
     said = shop.run("show", "clicks", "land")
     assert said.exit_code == 0, said.output
     assert "DAMAGED: s3://" in said.output
-    assert "land.manifest.json: it is not a checkpoint's manifest:" in said.output
+    assert "land.manifest.json: not a manifest:" in said.output
 
 
 def test_a_damaged_note_of_a_start_is_shown(shop: Shop) -> None:
