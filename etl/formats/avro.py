@@ -132,8 +132,12 @@ class AvroDecoder(Decoder):
                 self.open_up_to or 0,
                 arrow=decode_in_python_by_arrow.can_return_arrow_columns(),
             )
+        if contains_decimal(self.schema):
+            # In a projection of its own, as the condition names it at each leaf: each would parse the datum.
+            large = F.when(F.length(self._datum_bytes()) > LARGE, self._datum_with_decimals_as_bytes())
+            limited = limited.withColumn("_decimals", large)
         limited = limited.withColumn("_harmless", self._only_short_decimals_condition())
-        parsed = limited.withColumn("_parsed", self._parsed_datum_and_end_mark())
+        parsed = self._with_parsed_datum_and_end_mark(limited)
         ints = [F.col("_parsed.datum")[f.name] for f in self.schema if isinstance(f.dataType, IntegerType)]
         most, least = (f(F.lit(0), F.lit(0), *ints) for f in (F.greatest, F.least))
         # In a projection of its own, as the verdict uses it twice: together they would be more code than Java compiles.
@@ -146,7 +150,11 @@ class AvroDecoder(Decoder):
             for f in self.schema
         }
         return shared.decoded_or_dead_letter(
-            held.drop("_limits", "_harmless", "_opened"), self.schema, "_parsed", "_verdict", values
+            held.drop("_limits", "_decimals", "_harmless", "_opened"),
+            self.schema,
+            "_parsed",
+            "_verdict",
+            values,
         )
 
     @cached_property
@@ -174,14 +182,14 @@ class AvroDecoder(Decoder):
             return F.lit(True)
         fitting = shared.all_leaves_condition(
             self.schema,
-            self._datum_with_decimals_as_bytes()["datum"],
+            F.col("_decimals.datum"),
             lambda kind, value: (
                 F.length(value) <= avro_value_range_checks.DECIMAL_BYTES
                 if isinstance(kind, DecimalType)
                 else None
             ),
         )
-        return (F.length(self._datum_bytes()) <= LARGE) | F.coalesce(cast(Column, fitting), F.lit(True))
+        return F.coalesce(cast(Column, fitting), F.lit(True))
 
     def _datum_with_decimals_as_bytes(self) -> Column:
         return self._column_read_by_writer_schema(
@@ -189,12 +197,14 @@ class AvroDecoder(Decoder):
             _condition_that_sets_limits_first(),
         )
 
-    def _parsed_datum_and_end_mark(self) -> Column:
-        """Return ``datum`` and ``end``, both null where the payload cannot be read."""
-        return self._column_read_by_writer_schema(
-            partial(widened_schema_json_with_end_mark, dates_as_long=self._reads_dates_as_long),
-            _condition_that_sets_limits_first() & F.col("_harmless"),
-        )
+    def _with_parsed_datum_and_end_mark(self, rows: DataFrame) -> DataFrame:
+        """Add ``_parsed`` with ``datum`` and ``end``, both null where the payload cannot be read."""
+        shape = partial(widened_schema_json_with_end_mark, dates_as_long=self._reads_dates_as_long)
+        return rows.withColumn("_parsed", self._column_read_by_writer_schema(shape, self._harmless_condition))
+
+    @property
+    def _harmless_condition(self) -> Column:
+        return _condition_that_sets_limits_first() & F.col("_harmless")
 
     def _datum_bytes_with_end_mark(self, condition: Column) -> Column:
         return F.when(condition, F.concat(self._datum_bytes(), F.lit(bytearray(self.mark))))

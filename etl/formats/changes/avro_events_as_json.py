@@ -8,7 +8,7 @@ scale may not be its column's comes with it, as Debezium's ``VariableScaleDecima
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -112,36 +112,37 @@ class _AvroToJsonDecoder(avro.AvroDecoder):
     types: Mapping[str, StructType] = field(default_factory=dict, kw_only=True)
     scales: Set[int] = field(default_factory=frozenset, kw_only=True)
 
-    def _column_read_by_writer_schema(self, shape: Callable[[str], str], condition: Column) -> Column:
-        found = F.lit(None)
-        for identity, writer in self.writers.items():
-            one, kind = (
+    def _with_parsed_datum_and_end_mark(self, rows: DataFrame) -> DataFrame:
+        # Datums in a projection of its own, and a column for each writer: every value of an event would parse the datum again.
+        datums = {
+            f"_datum_{number}": F.when(
+                self._writer_schema_id() == identity,
                 avro.parse_datum_and_end_mark(
-                    self._datum_bytes_with_end_mark(condition),
+                    self._datum_bytes_with_end_mark(self._harmless_condition),
                     avro.widened_schema_json_with_end_mark(writer, dates_as_long=False),
                 ),
-                self.types[identity],
             )
-            text = F.to_json(
-                shared.with_replaced_leaves(
-                    kind, one["datum"], None, self._has_other_form_in_json, _value_for_json
-                )
-            )
-            if (readable := shared.all_texts_utf8_condition(kind, one["datum"])) is not None:
-                # In the place of bytes that are no text it would write another character.
-                text = F.when(readable, text).otherwise(F.lit(bytearray(b"\xff")).cast("string"))
-            flags, end = (
-                shared.all_leaves_condition(
-                    kind, one["datum"], avro_value_range_checks.boolean_byte_condition
-                ),
-                one["end"],
-            )
-            result = F.struct(
-                F.struct(text.alias(_JSON)).alias("datum"),
-                (end if flags is None else F.when(flags, end)).alias("end"),
-            )
+            for number, (identity, writer) in enumerate(self.writers.items())
+        }
+        found = F.lit(None)
+        for name, identity in zip(datums, self.writers, strict=True):
+            result = self._event_as_json(F.col(name), self.types[identity])
             found = F.when(self._writer_schema_id() == identity, result).otherwise(found)
-        return found
+        return rows.withColumns(datums).withColumn("_parsed", found).drop(*datums)
+
+    def _event_as_json(self, parsed: Column, kind: StructType) -> Column:
+        datum, end = parsed["datum"], parsed["end"]
+        text = F.to_json(
+            shared.with_replaced_leaves(kind, datum, None, self._has_other_form_in_json, _value_for_json)
+        )
+        if (readable := shared.all_texts_utf8_condition(kind, datum)) is not None:
+            # In the place of bytes that are no text it would write another character.
+            text = F.when(readable, text).otherwise(F.lit(bytearray(b"\xff")).cast("string"))
+        flags = shared.all_leaves_condition(kind, datum, avro_value_range_checks.boolean_byte_condition)
+        return F.struct(
+            F.struct(text.alias(_JSON)).alias("datum"),
+            (end if flags is None else F.when(flags, end)).alias("end"),
+        )
 
     def _has_other_form_in_json(self, kind: DataType) -> bool:
         return (
