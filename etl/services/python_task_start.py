@@ -12,7 +12,7 @@ def skip_reading_zip_directories() -> None:
     an archive once for each package that was imported from it: of PySpark's, of Spark's jar, and of the job's. That is most
     of what a small task takes. A worker's archives never change: Spark copies them for each application.
     """
-    zipimport.zipimporter.invalidate_caches = _keep_directory  # type: ignore[method-assign]
+    zipimport.zipimporter.invalidate_caches = _keep_directory  # type: ignore[assignment, method-assign]
 
 
 def _keep_directory(importer: zipimport.zipimporter) -> None:
