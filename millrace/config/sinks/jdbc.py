@@ -114,7 +114,7 @@ class JdbcSink(SinkConfig):
 
     def manual_erasure_steps(self, where: str, context: SinkContext) -> str:
         """Return SQL."""
-        return f"DELETE FROM {self.table} WHERE {where}; then VACUUM {self.table};"  # noqa: S608 - for a person to read
+        return f"DELETE FROM {self._table_in_schema} WHERE {where}; then VACUUM {self._table_in_schema};"  # noqa: S608 - for a person to read
 
     def check(self, use: SinkUse) -> Iterator[Finding]:
         """Check the URL, and that the server has a certificate or is on this machine."""

@@ -198,7 +198,7 @@ def test_other_sinks_state_and_copies_are_named(tmp_path: Path) -> None:
     told = "\n".join(erasing.places_not_erased(environment, Names(environment, "111122223333"), WHERE))
     for said in (
         "stream clicks: the source keeps its records (1d",
-        f"clicks/copy: jdbc:postgresql://localhost/shop clicks: DELETE FROM clicks WHERE {WHERE}",  # noqa: S608 - told, not run
+        f"clicks/copy: jdbc:postgresql://localhost:5432/shop public.clicks: DELETE FROM public.clicks WHERE {WHERE}",  # noqa: S608 - told, not run
         "clicks/unique keeps state in its checkpoint",
         "`millrace checkpoint reset clicks unique`",
         "deleted when they are 7d old",
