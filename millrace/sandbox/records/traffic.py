@@ -82,6 +82,10 @@ class TrafficShape:
         return self.per_second * (self.burst_factor if burst else 1.0)
 
 
+_STEP_SECONDS = 0.05
+"""Longest time over which a rate is taken as constant."""
+
+
 def wait_for_rate(
     rate: Callable[[float], float],
     clock: Callable[[], float] = time.monotonic,
@@ -104,7 +108,13 @@ def wait_for_rate(
         if due > at:
             wait(due - at)
         yield
-        due += 1 / rate(due)
+        left = 1.0
+        # In steps: at a low rate the next record would be due long after a burst began.
+        while left > 1e-9:
+            now = rate(due)
+            step = min(left / now, _STEP_SECONDS)
+            left -= step * now
+            due += step
 
 
 @dataclass

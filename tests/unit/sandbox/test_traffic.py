@@ -99,6 +99,12 @@ def test_bursts_come_when_they_should() -> None:
         assert abs(result[second] - wanted) <= 30, (second, result[second])
 
 
+def test_a_burst_does_not_wait_for_the_next_record_of_a_low_rate() -> None:
+    clock = Clock()
+    result = passed(wait_for_rate(lambda at: 0.1 if at < 3 else 100, clock, clock.wait), clock, 5)
+    assert result[3] == pytest.approx(100, abs=6)
+
+
 def test_after_a_stall_a_second_is_made_good_and_no_more() -> None:
     clock = Clock()
     due = wait_for_rate(lambda _: 100, clock, clock.wait)
