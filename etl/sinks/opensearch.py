@@ -44,7 +44,9 @@ _SECONDS = 60
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses, of a request or of a document in it, after which a retry may succeed."""
 
-_TOO_LARGE, _CONFLICT, _NONE = 413, 409, 404
+_INVALID, _NONE, _CONFLICT, _TOO_LARGE = 400, 404, 409, 413
+_CLOSED = "index_closed_exception"
+"""Error of a document with the status of an invalid one, although its index is the cause."""
 
 
 @dataclass
@@ -194,12 +196,16 @@ class DocumentWriter(RequestWriter):
                     left.append((record, entry))
                 elif code == _CONFLICT:
                     self._conflicts.append(record)  # it exists: a replay; or a later result exists
-                elif code == _NONE and record.deleted:
-                    continue  # the document to delete does not exist
-                elif code >= 300:
-                    yield record, f"{code}: {json.dumps(result.get('error'))[:1000]}"
-                else:
+                elif code < 300:
                     self.written += 1
+                elif code == _NONE and "error" not in result:
+                    continue  # the document to delete does not exist
+                elif code == _INVALID and result["error"]["type"] != _CLOSED:
+                    yield record, f"{code}: {json.dumps(result['error'])[:1000]}"
+                else:
+                    # The index is gone, closed, blocked (as AWS does where a domain lacks space) or forbidden.
+                    error = json.dumps(result.get("error"))[:500]
+                    raise SinkError(f"OpenSearch index {self.index}: status {code} for a document: {error}")
             self.backoff.wait_before_sending_rest(len(waiting), len(left), "documents: the domain is busy")
             waiting = left
 
@@ -247,10 +253,17 @@ class LatestDocumentWriter(DocumentWriter):
         """Return the rows that are later than their documents, with their actions."""
         ids = [self.document_id(record) for record, _ in waiting]
         body = json.dumps({"docs": [{"_id": each, "_source": [f"millrace.{ORDER[1:]}"]} for each in ids]})
-        status, answer = self.client.send_until_answered(
-            "POST", f"/{quote(self.index)}/_mget", self.backoff, body.encode()
-        )
-        there = self._entries_of_answer(status, answer, "docs", "a request of _mget", len(waiting))
+        while True:
+            status, answer = self.client.send_until_answered(
+                "POST", f"/{quote(self.index)}/_mget", self.backoff, body.encode()
+            )
+            there = self._entries_of_answer(status, answer, "docs", "a request of _mget", len(waiting))
+            # Such as a shard without a copy while a node starts again: whether the document exists is unknown.
+            unread = [each["error"] for each in there if "error" in each]
+            if not unread:
+                break
+            reason = json.dumps(unread[0])[:300]
+            self.backoff.wait(f"{len(unread)} of {len(there)} documents could not be read: {reason}")
         later: list[Entry] = []
         for (record, _), identity, result in zip(waiting, ids, there, strict=True):
             order = str(record.order)

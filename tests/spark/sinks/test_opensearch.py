@@ -15,7 +15,12 @@ from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.delivery.python_task_writes import RowToSend
-from millrace.etl.sinks.opensearch import DocumentWriter, OpenSearchSink, SignedHttpClient
+from millrace.etl.sinks.opensearch import (
+    DocumentWriter,
+    LatestDocumentWriter,
+    OpenSearchSink,
+    SignedHttpClient,
+)
 from tests.http_servers import Handler, served
 from tests.opensearch import MOST_BYTES, OpenSearch
 from tests.spark.sink_input_rows import Refused, breaking, changes, none_refused, place, results, row, rows
@@ -206,6 +211,60 @@ def test_a_domain_that_stays_busy_or_is_not_there_is_an_error(spark: SparkSessio
     index.domain.ask("DELETE", f"/{index.name}")
     with pytest.raises(StartError, match="status 404; create the index"):
         index.sink().prepare(spark, rows(spark, []).schema)
+
+
+def ordered(key: str, number: int, *, deleted: bool = False) -> RowToSend:
+    """Record ``number`` of a key, as with ``latest_by``."""
+    order = f"{number:017X}{7:016X}{number:064}"
+    text = json.dumps({"_id": key, "flight": number, "_order": order}, separators=(",", ":"))
+    return RowToSend(key, None, None, None, None, text, deleted, order)
+
+
+def latest(index: Index, *records: RowToSend, patience: float = 30.0) -> tuple[int, list[str]]:
+    """Write records of keys; the number that was written, and the reasons of those that were refused."""
+    client, backoff = (
+        SignedHttpClient(index.domain.endpoint, "us-east-1"),
+        Backoff("the index", first=0.01, patience=patience),
+    )
+    one = LatestDocumentWriter(client, backoff, index.name, None)
+    refused = [why for each in records for _, why in one.add_and_yield_refused(each)]
+    refused += [why for _, why in one.write_rest_and_yield_refused()]
+    return one.written, refused
+
+
+@pytest.mark.faults
+def test_a_delete_waits_for_documents_that_cannot_be_read(index: Index) -> None:
+    assert latest(index, ordered("a", 1), ordered("b", 1)) == (2, [])
+    index.domain.ask("POST", f"/{index.name}/_close")
+    with pytest.raises(SinkError, match=r"1 of 1 documents could not be read: .*index_closed_exception"):
+        latest(index, ordered("a", 2, deleted=True), patience=0.2)
+    later = threading.Timer(0.5, index.domain.ask, ("POST", f"/{index.name}/_open"))
+    later.start()
+    assert latest(index, ordered("a", 2, deleted=True)) == (1, [])
+    later.join()
+    assert index.documents().keys() == {"b"}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("method", "path", "said"),
+    [
+        ("POST", "/_close", "status 400 for a document: .*index_closed_exception"),
+        ("PUT", "/_block/write", "status 403 for a document: .*cluster_block_exception"),
+        ("DELETE", "", "status 404 for a document: .*index_not_found_exception"),
+    ],
+)
+def test_what_the_index_refuses_is_no_fault_of_its_rows(
+    index: Index, method: str, path: str, said: str
+) -> None:
+    assert latest(index, ordered("a", 1)) == (1, [])
+    index.domain.ask(method, f"/{index.name}{path}")
+    one = index.writer()
+    list(one.add_and_yield_refused(record(1)))
+    with pytest.raises(SinkError, match=said):
+        list(one.write_rest_and_yield_refused())
+    with pytest.raises(SinkError):
+        latest(index, ordered("a", 2, deleted=True), patience=0.2)
 
 
 @pytest.mark.parametrize(
