@@ -104,6 +104,9 @@ class Manifest:
         Database, cluster, domain or region of sinks outside the lake, by route.
     names
         Name in the file of each stream and topic, by its place and its name there.
+    types
+        Types of the key's and the order's columns in the result, as :func:`~etl.sinks.delivery.keyed_rows.type_in_identity`
+        names them; empty where unknown.
     state
         None for a query without state.
     operators
@@ -128,6 +131,7 @@ class Manifest:
     texts: int = 1
     servers: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
 
 
 def make_manifest(
@@ -201,7 +205,7 @@ def parse_manifest(text: str) -> Manifest:
         content = json.loads(text)
         if isinstance(content, dict):
             # The first release did not write these.
-            content = {"texts": 1, "servers": {}, "names": {}, **content}
+            content = {"texts": 1, "servers": {}, "names": {}, "types": {}, **content}
         manifest: Manifest = typed_json.read_versioned(Manifest, json.dumps(content), "manifest", FORMAT)
     except ValueError as error:
         raise ManifestError(f"not a manifest: {error}") from error

@@ -30,6 +30,8 @@ ANOTHER_SINK = (
 )
 """Advice for another key or order: a new checkpoint alone does not help."""
 
+_OTHER_ROWS = "the sink's rows have the other key or order"
+
 MOVED_SERVER = (
     "a server that moved with its rows needs no other checkpoint: stop the job, delete the checkpoint's manifest, and start it again; "
     "one that lacks them needs one"
@@ -162,11 +164,15 @@ def _changes_of_sinks(old: Manifest, new: Manifest) -> Iterator[ManifestChange]:
         what = f"the sink{f' of route {route}' if route else ''}"
         if was != now:
             same = was.partition(" by ")[0] == now.partition(" by ")[0]
-            why = "its rows have the other key or order" if same else in_both
+            why = _OTHER_ROWS if same else in_both
             yield ManifestChange(what, was, now, why, first=ANOTHER_SINK if same else "")
         elif (before := old.servers.get(route)) and (after := new.servers.get(route)) and before != after:
             why = "the other one lacks what was written until now"
             yield ManifestChange(f"the server of {what}", before, after, why, first=MOVED_SERVER)
+    for column in sorted(old.types.keys() & new.types.keys()):
+        if (before := old.types[column]) != (after := new.types[column]):
+            why = f"{_OTHER_ROWS} (a query goes on if the transform casts the column to its earlier type)"
+            yield ManifestChange(f"the type of {column}", before, after, why, first=ANOTHER_SINK)
     left, taken = ([sink for route, sink in m.sinks.items() if route not in both] for m in (old, new))
     if taken and (gone := [sink for sink in left if sink not in taken]):
         yield ManifestChange("the sinks of renamed routes", "; ".join(gone), "; ".join(taken), in_both)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from ..checkpoints import derive_bounded_run_end
 from ..checkpoints.checkpoint import Checkpoint
@@ -38,8 +39,8 @@ from ..sinks.refused_rows_dead_letters import DeadLetterTable
 from ..sources.base import reader_of
 from .checkpoint_check import CheckpointCheck
 
-StateCheck = Callable[[str, DataFrame], None]
-"""Compares the state of a query's plan with its checkpoint, see :meth:`CheckpointCheck.refuse_other_state`."""
+StateCheck = Callable[[DeriveSettings, DataFrame, StructType], None]
+"""Compares a query's plan and its result with its checkpoint, see :meth:`CheckpointCheck.refuse_other_state_or_types`."""
 
 
 def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
@@ -58,7 +59,7 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
 
     def build(query: QuerySettings) -> ReadyQuery:
         built = _with_source_batch_handlers(
-            run, query, _build_query(run, query, manifests.refuse_other_state)
+            run, query, _build_query(run, query, manifests.refuse_other_state_or_types)
         )
         return replace(manifests.query_that_updates_manifest(built), rebuild=partial(build, query))
 
@@ -77,7 +78,7 @@ def open_query_for_measurement(run: JobRun, name: str, most: int | None) -> Read
     required_spark_settings.prepare_or_refuse_session(run.spark, run.job)
     query = next(q for q in run.job.queries if q.name == name)
     if isinstance(query, DeriveSettings):
-        return _build_derive_query(run, query, lambda _name, _rows: None, most)
+        return _build_derive_query(run, query, lambda *_: None, most)
     return _build_land_or_direct_query(run, query)
 
 
@@ -137,7 +138,8 @@ def _build_derive_query(
     checkpoint = Checkpoint(f"{run.job.checkpoints}/{query.name}", source=source_digest(query.landing_tables))
     compose = make_enrich_then_transform(run, query.name, query)
     rows = open_derived_stream(run, query, compose, landing, most)
-    check(query.name, rows)
+    compose, schema = batch_transform_and_schema(spark, query, compose, rows, landing)
+    check(query, rows, schema)
     for name in write_starts_and_list_expired_tables(spark, rows, checkpoint, query.name):
         run.report.emit(
             "started_from_full_table",
@@ -145,7 +147,6 @@ def _build_derive_query(
             table=name,
             at=batch_accounts.iso_text(batch_accounts.utc_now()),
         )
-    compose, schema = batch_transform_and_schema(spark, query, compose, rows, landing)
     sink = prepare_sink(run, query.sink, schema, query.key, history=query.history)
     letters = None
     if query.dead_letters is not None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from ..checkpoints import manifest, manifest_changes
 from ..checkpoints.checkpoint import Checkpoint
@@ -24,6 +25,7 @@ from ..record import hadoop_files
 from ..record.errors import StartError
 from ..record.job_run_context import JobRun
 from ..record.ready_query import ReadyQuery
+from ..sinks.delivery.keyed_rows import type_in_identity
 from ..sources import recreated_source_check
 from ..sources.recreated_source_check import StreamIdentities
 
@@ -65,19 +67,27 @@ class CheckpointCheck:
             raise StartError("\n".join(wrong))
         return dataclasses.replace(self._job, queries=tuple(queries))
 
-    def refuse_other_state(self, query: str, rows: DataFrame) -> None:
-        """Compare the state of a query's plan with that of the checkpoint, before a table is made or altered for its results.
+    def refuse_other_state_or_types(self, query: DeriveSettings, rows: DataFrame, result: StructType) -> None:
+        """Compare a query's plan with what the checkpoint was written by, before a table is made or altered for its results.
+
+        Parameters
+        ----------
+        result
+            Columns of the transform's result.
 
         Raises
         ------
         StartError
-            Its state has another layout.
+            Its state has another layout, or a column of its key or order another type.
         """
-        new, old = self._new[query], self._old[query]
+        name, columns = query.name, {*query.key, query.latest_order}
+        new, old = self._new[name], self._old[name]
         if new.state is not None:
-            new = self._new[query] = dataclasses.replace(new, operators=describe_stateful_operators(rows))
+            new = dataclasses.replace(new, operators=describe_stateful_operators(rows))
+        types = {f.name: type_in_identity(f.dataType) for f in result.fields if f.name in columns}
+        new = self._new[name] = dataclasses.replace(new, types=types)
         if old is not None:
-            self._refuse_incompatible_changes(query, manifest_changes.find_changes(old, new))
+            self._refuse_incompatible_changes(name, manifest_changes.find_changes(old, new))
 
     def query_that_updates_manifest(self, query: ReadyQuery) -> ReadyQuery:
         """Return a built query that keeps its checkpoint's manifest current.

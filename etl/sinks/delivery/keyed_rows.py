@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
@@ -124,6 +125,22 @@ def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:
         }
         result = F.when(~valid, F.to_json(_struct_of(plain), dict(JSON_OPTIONS))).otherwise(result)
     return result
+
+
+def type_in_identity(kind: DataType) -> str:
+    """Describe a type of a key or order: equal for types whose equal values have equal identities and orders.
+
+    Those are whole numbers and decimals of the same scale. A float and a double are not: as JSON 0.1 is another number.
+
+    Examples
+    --------
+    >>> type_in_identity(StructType().add("a", "integer").add("b", "decimal(9,2)"))
+    'struct<a:number with 0 decimals,b:number with 2 decimals>'
+    """
+    whole = re.sub(
+        r"(^|[:<,])(tinyint|smallint|int|bigint)(?=[,>]|$)", r"\1decimal(_,0)", kind.simpleString()
+    )
+    return re.sub(r"decimal\(\w+,(\d+)\)", r"number with \1 decimals", whole)
 
 
 def _struct_of(values: Mapping[str, Column]) -> Column:

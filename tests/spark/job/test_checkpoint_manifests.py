@@ -101,6 +101,23 @@ def test_a_wider_column_in_an_aggregate_is_refused_before_a_table_is_altered(
     assert len(aggregate.rows()) >= len(before)
 
 
+def test_a_key_of_another_type_is_refused_before_a_table_is_altered(aggregate: Pipeline) -> None:
+    """A table may widen it, but the identity of 0.1 is then another one: each row would be stored a second time."""
+    aggregate.function = "by_minute_and_tenth"
+    aggregate.derive()
+    aggregate.function = "by_minute_and_wider_tenth"
+    with pytest.raises(
+        StartError, match="the type of parity was float and is double: the sink's rows have the other key"
+    ):
+        aggregate.query()
+    assert "double" not in aggregate.spark.table(str(aggregate.sink)).select("parity").schema.simpleString()
+    aggregate.function = "by_minute_and_tenth"
+    aggregate.land(frame(aggregate.spark, kafka_rows(0, 20, [good(n) for n in range(20, 90)])), 1)
+    aggregate.derive()
+    identities = [row["_id"] for row in aggregate.rows()]
+    assert len(identities) == len(set(identities)) == len(aggregate.at_once())
+
+
 HOUR_AFTER = "t2 BETWEEN timestamp AND timestamp + INTERVAL 1 HOUR"
 
 

@@ -60,6 +60,16 @@ def by_minute_and_flight(flights: DataFrame) -> DataFrame:
     )
 
 
+def by_minute_and_tenth(flights: DataFrame, kind: str = "float") -> DataFrame:
+    """As :func:`by_minute`, with a key whose type changes behind the aggregate; the state stays as it is."""
+    return by_minute(flights).withColumn("parity", ((F.col("parity") + 1) / 10).cast(kind))
+
+
+def by_minute_and_wider_tenth(flights: DataFrame) -> DataFrame:
+    """The same, in the type to which a table may widen its column."""
+    return by_minute_and_tenth(flights, "double")
+
+
 def by_two_minutes(flights: DataFrame) -> DataFrame:
     """As :func:`by_minute`, in longer windows."""
     grouped = flights.groupBy(F.window("_arrived_at", "2 minutes"), (F.col("flight") % 2).alias("parity"))

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import ArrayType, StructType
 
 import millrace.etl as etl
 from millrace.etl.checkpoints import manifest, manifest_changes
 from millrace.etl.checkpoints.manifest import Manifest, ManifestError
 from millrace.etl.launch import settings
 from millrace.etl.launch.typed_json import versioned_json
+from millrace.etl.sinks.delivery.keyed_rows import type_in_identity
 from tests.launch_document_defaults import with_route
 from tests.unit.etl.test_launch_arguments import LAND, SETTINGS
 
@@ -277,6 +279,7 @@ CONTINUED = {
     "a join of the first release": (
         by_0_1_0(made(with_join()), state=dataclasses.replace(made(with_join()).state, time="at")), made(with_join()), [],
     ),
+    "types of a key of a release that did not write them": (made(LATEST), dataclasses.replace(made(LATEST), types={"page": "string"}), []),
     "operators that were not told": (made(DERIVE), made(DERIVE, operators=("b",)), []),
 }  # fmt: skip
 
@@ -289,6 +292,33 @@ def test_what_a_checkpoint_can_bear_is_no_reason_to_stop(name: str) -> None:
     assert len(result) == len(said)
     for change, text in zip(result, said, strict=True):
         assert text in str(change)
+
+
+def nested(whole: str, decimal: str) -> StructType:
+    elements = StructType().add("b", decimal)["b"].dataType
+    return StructType().add("a", whole).add("b", ArrayType(elements))
+
+
+TYPES_OF_A_KEY = [
+    ("integer", "long", True), ("short", "decimal(9,0)", True), ("decimal(9,2)", "decimal(18,2)", True),
+    (nested("byte", "decimal(9,2)"), nested("integer", "decimal(12,2)"), True),
+    (nested("byte", "decimal(9,2)"), nested("byte", "decimal(9,3)"), False),
+    ("decimal(9,2)", "decimal(9,3)", False), ("decimal(9,2)", "long", False), ("integer", "string", False), ("float", "double", False),
+    ("timestamp", "long", False), ("timestamp", "timestamp_ntz", False), ("date", "timestamp", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "same"), TYPES_OF_A_KEY)
+def test_a_key_may_become_a_type_in_which_its_values_have_the_same_identity(
+    before: Any, after: Any, same: bool
+) -> None:
+    old, new = (
+        dataclasses.replace(made(LATEST), types={"page": type_in_identity(StructType().add("page", kind)["page"].dataType)})
+        for kind in (before, after)
+    )  # fmt: skip
+    wrong = manifest_changes.incompatible_changes(manifest_changes.find_changes(old, new))
+    assert (wrong == ()) is same
+    assert [change.first for change in wrong] == [] if same else [manifest_changes.ANOTHER_SINK]
 
 
 @pytest.mark.parametrize("query", [LANDED, STREAMED, DERIVE, routed("a", "b")], ids=["land", "stream", "derive", "route"])  # fmt: skip
