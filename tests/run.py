@@ -37,7 +37,7 @@ SLOW = "slow"
 """Marks a test that takes long and guards what quicker ones guard too, in part: see CONTRIBUTING.md."""
 SLOWLY = "SLOW"
 """Variable of the environment that says which of them run: none, today's, or all, as where it is not set."""
-DAYS = 12
+DAYS = 24
 """In which every slow test is due once."""
 T = TypeVar("T")
 

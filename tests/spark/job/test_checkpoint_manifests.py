@@ -75,6 +75,7 @@ def test_a_query_that_groups_by_something_else_is_refused(aggregate: Pipeline) -
     assert aggregate.rows() == aggregate.at_once()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "was"), [("lowest", r"of min\(flight int\) "), ("lowest_of_flight", r".*flight int")]
 )

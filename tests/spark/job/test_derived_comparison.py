@@ -110,9 +110,8 @@ def counts(result: Mapping[str, Any]) -> dict[str, int]:
     return {name: result[name] for name in EXACT}
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(each, marks=[pytest.mark.slow] if each != "rows" else []) for each in CASES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
 def test_what_was_derived_in_batches_is_what_one_batch_makes_and_faults_are_seen(
     spark: SparkSession, table: Names, tmp_path: Path, case: str
 ) -> None:

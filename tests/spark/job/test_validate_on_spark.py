@@ -54,6 +54,7 @@ def told(root: Path, *queries: str) -> list[str]:
     return check_transforms_on_spark.check_transforms_and_list_unchecked(environment, plan(environment))
 
 
+@pytest.mark.slow
 def test_each_mistake_of_a_transform_is_told_once_with_its_key(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

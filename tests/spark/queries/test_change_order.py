@@ -100,6 +100,7 @@ ROW, TRUNCATED = record(0, 7, 100, inserted(20, 15, 1)), partial(postgres, "t")
 FIRST = inserted(2, None, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("history", "commits", "left"),
     [

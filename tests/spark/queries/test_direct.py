@@ -131,6 +131,7 @@ def test_good_and_bad_part_ways(pipe: Pipeline) -> None:
     assert pipe.plans() == [True, True]
 
 
+@pytest.mark.slow
 def test_a_small_batch_is_read_again_for_a_record_that_needs_the_exact_way(pipe: Pipeline) -> None:
     attempts = []
 

@@ -192,11 +192,9 @@ def told(
     return {r["k"]: r["flight"] for r in spark.table(str(out)).collect()}
 
 
+@pytest.mark.slow
 @pytest.mark.faults
-@pytest.mark.parametrize(
-    "kafka",
-    [pytest.param(False, id="kinesis", marks=pytest.mark.slow), pytest.param(True, id="kafka")],
-)
+@pytest.mark.parametrize("kafka", [False, True], ids=["kinesis", "kafka"])
 def test_the_last_record_of_a_key_is_the_last_that_was_sent(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka: bool
 ) -> None:

@@ -146,6 +146,7 @@ def test_a_small_batch_is_read_again_for_a_record_that_needs_the_exact_way(
     assert len(added_records(spark, landing)) == len(batches)
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_a_small_batch_of_a_stream_is_read_again_for_a_record_that_needs_the_exact_way(
     spark: SparkSession, table: Names

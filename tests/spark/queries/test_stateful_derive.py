@@ -221,6 +221,7 @@ def test_a_later_result_replaces_an_earlier_one(aggregate: Pipeline) -> None:
     assert written == [2, 6]  # of three minutes the first again, as 51 to 59 came to it
 
 
+@pytest.mark.slow
 def test_killed_after_the_write_the_batch_comes_again_and_changes_nothing(aggregate: Pipeline) -> None:
     aggregate.land(frame(aggregate.spark, kafka_rows(0, 0, [good(n) for n in range(70)])), 0)
 

@@ -189,6 +189,7 @@ def version(key: str, place: int, second: int, value: int | None) -> tuple[Any, 
     return (f"{key} {position}", f"1{place:016d}{position}", value is None, value, at(second), None)
 
 
+@pytest.mark.slow
 def test_an_erased_version_leaves_a_gap_that_later_batches_keep(spark: SparkSession) -> None:
     """The plain computation knows all versions, and shows nothing while an erased one was the row."""
     choose = random.Random(7)
@@ -219,6 +220,7 @@ def test_an_erased_version_leaves_a_gap_that_later_batches_keep(spark: SparkSess
             assert rows_shown(table, key, second) == wanted, (key, second)
 
 
+@pytest.mark.slow
 def test_what_lands_late_beside_a_gap(spark: SparkSession) -> None:
     table: dict[str, Row] = {}
     written(spark, table, [version("k", 10, 10, 1), version("k", 30, 30, 2), version("k", 50, 50, 3)])
@@ -235,6 +237,7 @@ def test_what_lands_late_beside_a_gap(spark: SparkSession) -> None:
         assert {second: rows_shown(table, "k", second) for second in shown_} == shown_
 
 
+@pytest.mark.slow
 def test_an_erasure_in_a_table_leaves_the_version_before_its_end(spark: SparkSession, table: Names) -> None:
     out = table("history")
     schema = spark.createDataFrame([], f"{COLUMNS}, code STRING").schema

@@ -85,6 +85,7 @@ def job(spark: SparkSession, broker: KafkaBroker, tmp_path: Path) -> Iterator[Cu
     made.drop()
 
 
+@pytest.mark.slow
 def test_the_last_record_of_a_key_counts_and_a_null_payload_deletes(job: Customers) -> None:
     for number in range(10):
         job.put(number, f"first {number}")

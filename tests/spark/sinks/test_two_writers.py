@@ -132,6 +132,7 @@ class Job:
         self.number += 1
 
 
+@pytest.mark.slow
 def test_a_job_that_writes_what_an_older_one_writes_is_refused_and_the_other_continues(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

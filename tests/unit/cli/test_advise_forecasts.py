@@ -83,6 +83,7 @@ def run_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_change_is_written_shown_and_planned_and_then_no_longer_applies(logs, tmp_path):
     for name in ("environments", "pipelines"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -177,6 +177,7 @@ def test_readers_of_one_stream_fan_out_together(tmp_path: Path) -> None:
     assert moves[number - 1].saved > 50
 
 
+@pytest.mark.slow
 def test_the_documents_table_is_what_is_planned() -> None:
     assert "\n".join(table()) in (ROOT / "docs/plan.md").read_text(encoding="utf-8")
 

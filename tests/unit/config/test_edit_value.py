@@ -143,6 +143,7 @@ PLAIN = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(path=st.sampled_from([("jobs", "clicks", "latency"), ("jobs", "orders", "x"), ("top",)]), value=PLAIN)
 def test_what_was_written_is_what_is_read(path, value):
     read = YAML(typ="safe", pure=True).load(set_value(FILE, path, value))

@@ -203,6 +203,7 @@ def cdk_options() -> list[tuple[str, str]]:
     return sorted(found - {("bootstrap", each) for each in ("--env", "--all")})
 
 
+@pytest.mark.slow
 def test_cdk_knows_the_options() -> None:
     options = cdk_options()
     assert ("bootstrap", "--trust") in options

@@ -171,6 +171,7 @@ def test_a_holder_that_was_killed_here_is_known_to_be_dead(s3: Any, place: str) 
     first.communicate()
 
 
+@pytest.mark.slow
 def test_a_holder_that_was_killed_elsewhere_is_waited_for(
     s3: Any, place: str, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

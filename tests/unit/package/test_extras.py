@@ -48,6 +48,7 @@ def imported() -> dict[str, Path]:
     return {name: file for name, file in result.items() if name not in sys.stdlib_module_names}
 
 
+@pytest.mark.slow
 def test_every_import_is_installed_or_named_by_its_extra() -> None:
     base, optional = named(PROJECT["dependencies"]), PROJECT["optional-dependencies"]
     brought = packages_distributions()

@@ -157,6 +157,7 @@ def test_no_partitions_that_are_pinned_are_cheaper(tier: str) -> None:
         assert two_jobs_on_a_topic(tier, number) >= least - 0.01, f"{number} partitions are cheaper"
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(12), phases=(Phase.explicit, Phase.generate))
 @given(documents(), st.sampled_from([600.0, 3600.0, 14_400.0]))
 def test_no_stated_period_of_runs_is_cheaper(document: Document, sla: float) -> None:

@@ -75,6 +75,7 @@ def test_every_plan_respects_what_the_services_allow(
     assert 0 < query.trigger_seconds.value <= round(sla, 3) / 2
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(20))
 @given(rate=RATES, factor=st.floats(1, 20), size=BYTES, per_core=PER_CORE)
 def test_more_load_never_takes_less(rate: float, factor: float, size: int, per_core: float) -> None:

@@ -100,6 +100,7 @@ def test_a_shorter_sla_takes_a_larger_driver(seconds: int) -> None:
     assert 40 * 3 * service_limits()["spark.driver.cores_per_batch"] / job.vcpu < trigger
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "own", [{"worker": "G.025X"}, {"run_every": "5m", "latency": "12m", "worker": "G.1X"}]
 )

@@ -152,6 +152,7 @@ def small_beside_large(latency: str) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [True, False])
 def test_a_shorter_outage_tells_who_catches_up_late(monkeypatch: pytest.MonkeyPatch, *, late: bool) -> None:
     """A catch-up of eight hours was judged after the simulation had ended, and played whole it takes long."""
