@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from .manifest import KINESIS, Manifest
+from .manifest import KINESIS, Manifest, ManifestSource
 
 ANOTHER_NAME = (
     "a record is identified by its stream's name, topic, partition and offset, so under the same name records of the "
@@ -31,6 +31,12 @@ ANOTHER_SINK = (
 """Advice for another key or order: a new checkpoint alone does not help."""
 
 _OTHER_ROWS = "the sink's rows have the other key or order"
+
+OTHER_LANDING_TABLE = (
+    "what both landing tables hold of a stream would be written a second time: give the query another table or target, or delete its "
+    "rows while the job is stopped"
+)
+"""Advice for another landing table: a new checkpoint alone does harm."""
 
 MOVED_SERVER = (
     "a server that moved with its rows needs no other checkpoint: stop the job, delete the checkpoint's manifest, and start it again; "
@@ -102,7 +108,7 @@ def find_changes(old: Manifest, new: Manifest) -> tuple[ManifestChange, ...]:
 
 
 def _in_texts_of_version_1(manifest: Manifest) -> Manifest:
-    legs = tuple(replace(leg, of=leg.of.partition(" (route ")[0]) for leg in manifest.legs)
+    legs = tuple(replace(leg, of=_table(leg)) for leg in manifest.legs)
     state = manifest.state and replace(manifest.state, time=manifest.state.time.partition(", ")[0])
     return replace(manifest, legs=legs, state=state, operators=None)
 
@@ -140,7 +146,9 @@ def _changes_of_sources(old: Manifest, new: Manifest) -> Iterator[ManifestChange
         elif was.connector != now.connector or was.of != now.of:
             # The new source numbers its records like the old one: from 0, under the same names.
             first = ANOTHER_NAME if set(was.topics) & set(now.topics) else ""
-            if first and was.connector == now.connector:
+            if was.connector == now.connector == "iceberg":
+                first = OTHER_LANDING_TABLE if _table(was) != _table(now) else ""
+            elif first and was.connector == now.connector:
                 first = f"{RENAMED_CLUSTER}{first}"
             why = "its positions belong to the old one"
             yield ManifestChange(what, str(was), str(now), why, first=first)
@@ -155,6 +163,10 @@ def _changes_of_sources(old: Manifest, new: Manifest) -> Iterator[ManifestChange
         if (before := old.names[place]) != (after := new.names[place]):
             why = "the records until now have the earlier one"
             yield ManifestChange(f"the name of {place} in the file", before, after, why, first=EARLIER_NAME)
+
+
+def _table(source: ManifestSource) -> str:
+    return source.of.partition(" (route ")[0]
 
 
 def _changes_of_sinks(old: Manifest, new: Manifest) -> Iterator[ManifestChange]:

@@ -280,7 +280,10 @@ def _ways_to_keep_position(
     """
     env = names.environment.name
     (bucket, folder, _), (other_bucket, own, _) = (each.checkpoint.rsplit("/", 2) for each in (owner, writer))
-    if owner.partitions != writer.partitions:
+    if owner.source != writer.source:
+        yield f"give {writer.query} another table or target, as this one would get the records of the same stream again"
+        yield f"if it is to have them twice, deploy without query {writer.query} first"
+    elif owner.partitions != writer.partitions:
         yield (
             f"set `kafka.start_offsets` of {writer.query}, in the place of `start`, to the positions that `millrace checkpoint "
             f"show {owner.job} --env {env}` prints after `millrace drain`"

@@ -26,6 +26,8 @@ class WritingQuery:
     ----------
     checkpoint
         URL of its checkpoint: a query of a renamed job keeps it.
+    source
+        What it reads: a stream or topic at its service, or a landing table.
     partitions
         Partitions of the topic that it reads; None for all.
     may_repeat
@@ -35,6 +37,7 @@ class WritingQuery:
     job: str
     query: str
     checkpoint: str
+    source: str
     partitions: tuple[int, ...] | None
     may_repeat: bool
 
@@ -48,7 +51,8 @@ def output_writer_changes(
 ) -> Iterator[tuple[str, WritingQuery, WritingQuery]]:
     """Yield the tables and other outputs whose writer changes to another query, with the first and the other.
 
-    The other would write from the same records, on a checkpoint of its own: without the position of the first.
+    The other would write from the same records, on a checkpoint of its own: without the position of the first. The records are the
+    same also where one query has them from the stream, or from another table in which the stream landed.
 
     Jobs that share a topic write one table from different partitions. One that takes some of another's partitions may read
     them again if the table leaves out what it has; it may not begin behind what the other has not read.
@@ -60,6 +64,7 @@ def output_writer_changes(
         Launch documents by job.
     """
     before, after = _writers_by_output(deployed), _writers_by_output(new)
+    changes = {}
     for key, writers in after.items():
         owners = before.get(key, {})
         for checkpoint, writer in writers.items():
@@ -71,7 +76,9 @@ def output_writer_changes(
                 if _takes_over(owner, writers.get(owner.checkpoint), writer)
             )
             if (owner := next(left, None)) is not None:
-                yield key[0], owner, writer
+                # By its landing table and by a stream behind it, a change is found twice.
+                changes[key[0], checkpoint, owner.checkpoint] = key[0], owner, writer
+    yield from changes.values()
 
 
 def _takes_over(owner: WritingQuery, remains: WritingQuery | None, writer: WritingQuery) -> bool:
@@ -85,19 +92,37 @@ def _takes_over(owner: WritingQuery, remains: WritingQuery | None, writer: Writi
 
 def output_names_and_checkpoints_url(document: Document) -> tuple[tuple[str, ...], str]:
     """Return the names of what a job writes, such as its tables, and the place of its checkpoints."""
-    return tuple(dict.fromkeys(key[0] for key, _ in _outputs_of_job("", document))), checkpoints_url(document)
+    return tuple(dict.fromkeys(key[0] for key, _ in _outputs_of_job("", document, {}))), checkpoints_url(
+        document
+    )
 
 
 def _writers_by_output(documents: Mapping[str, Document]) -> dict[tuple[str, str], dict[str, WritingQuery]]:
     owners: dict[tuple[str, str], dict[str, WritingQuery]] = {}
+    landed = _streams_by_table_and_route(documents)
     for job, document in documents.items():
-        for key, writer in _outputs_of_job(job, document):
+        for key, writer in _outputs_of_job(job, document, landed):
             owners.setdefault(key, {})[writer.checkpoint] = writer
     return owners
 
 
-def _outputs_of_job(job: str, document: Document) -> Iterator[tuple[tuple[str, str], WritingQuery]]:
-    """Yield output and source of all that a job's queries write, with the writer."""
+def _streams_by_table_and_route(documents: Mapping[str, Document]) -> dict[tuple[str, str | None], list[str]]:
+    """Return the streams that land in each table, by route and for all routes (None)."""
+    landed: dict[tuple[str, str | None], list[str]] = {}
+    for document in documents.values():
+        for query in document["settings"]["queries"]:
+            for leg in query.get("routes", ()) if query.get("table") else ():
+                for route in {None, leg.get("name")}:
+                    landed.setdefault((query["table"], route), []).append(
+                        _source_identity(document, leg["source"])
+                    )
+    return landed
+
+
+def _outputs_of_job(
+    job: str, document: Document, landed: Mapping[tuple[str, str | None], list[str]]
+) -> Iterator[tuple[tuple[str, str], WritingQuery]]:
+    """Yield output and source of all that a job's queries write, with the writer; a landing table is each of its streams, too."""
     for query in document["settings"]["queries"]:
         name = str(query.get("name"))
         for leg in query.get("routes") or (query,):
@@ -107,17 +132,20 @@ def _outputs_of_job(job: str, document: Document) -> Iterator[tuple[tuple[str, s
             source = leg.get("source") or {"name": query.get("source_table")}
             reading = source.get("reading") or {}
             parts = reading.get("partitions")
+            read = _source_identity(document, source)
+            behind = landed.get((str(query.get("source_table")), query.get("route")), ())
             repeats = bool(query.get("table")) and source.get("start") != "latest"
             writer = WritingQuery(
                 job,
                 name,
                 f"{checkpoints_url(document)}/{name}",
+                read,
                 None if parts is None else tuple(parts),
                 repeats or bool(reading.get("start_offsets")),
             )
             for output, at in ((query.get("table"), None), (place, server)):
-                if output is not None:
-                    yield (str(output), json.dumps([at, _source_identity(document, source)])), writer
+                for each in (read, *behind) if output is not None else ():
+                    yield (str(output), json.dumps([at, each])), writer
 
 
 def _source_identity(document: Document, source: Mapping[str, Any]) -> str:

@@ -209,3 +209,46 @@ def test_a_topic_of_the_same_name_on_another_cluster_is_another_output(cluster: 
     )
     old, now = ({job: each} for job, each in zip(("before", "clicks"), documents, strict=True))
     assert len(list(output_writer_changes(old, now))) == owned
+
+
+def landed_and_derived(land: str, derive: str, table: str, sink: dict[str, str]) -> dict[str, Any]:
+    """Return a job that lands a topic, and derives from the table into a sink."""
+    document = writing("shop", query=land, table=table)
+    document["settings"]["queries"].append(
+        {"kind": "derive", "name": derive, "source_table": table, "sink": sink, "route": None}
+    )
+    return document
+
+
+@pytest.mark.parametrize(
+    "sink", [{"kind": "iceberg", "table": "db.priced"}, SINK], ids=["a table", "a stream"]
+)
+@pytest.mark.parametrize("way", ["another landing table", "directly", "from directly"])
+def test_the_same_records_by_another_way_are_refused(
+    aws: DeployedEnvironment, tmp_path: Path, sink: dict[str, str], way: str
+) -> None:
+    before = landed_and_derived("land", "price", "db.landed", sink)
+    direct = writing("shop", query="price-now", sink=sink)
+    direct["settings"]["queries"].append(before["settings"]["queries"][0])
+    after = (
+        landed_and_derived("land-all", "price-all", "db.raw", sink) if way.startswith("another") else direct
+    )
+    if way.startswith("from"):
+        before, after = after, before
+    stand(aws, shop=before)
+    folder = new(tmp_path, shop=after)
+    refused = compare_with_deployed(with_jobs(aws, "shop"), folder).refused
+    place = sink.get("table") or sink["stream"]
+    (line,) = (each for each in refused if f": {place} is written by" in each)
+    assert "another table or target, as this one would get the records of the same stream again" in line
+    assert "checkpoint move" not in line
+
+
+def test_records_of_another_stream_into_the_same_sink_are_its_owners_business(
+    aws: DeployedEnvironment, tmp_path: Path
+) -> None:
+    stand(aws, shop=landed_and_derived("land", "price", "db.landed", SINK))
+    other = json.dumps(landed_and_derived("land-all", "price-all", "db.raw", SINK)).replace(
+        '"topic": "t"', '"topic": "u"'
+    )
+    assert compare_with_deployed(with_jobs(aws, "shop"), new(tmp_path, shop=json.loads(other))).refused == ()
