@@ -60,8 +60,8 @@ def refused(base: tuple[Change, ...], *changes: Change) -> list[str]:
     ("data_class", "resources"),
     [
         ("data", ["Bucket flights-dev-checkpoints", "Bucket flights-dev-dead-letters", "Bucket flights-dev-lake"]),
-        ("logs", ["Bucket flights-dev-event-logs"]),
-        ("streams", ["Stream flights-dev-departures"]),
+        pytest.param("logs", ["Bucket flights-dev-event-logs"], marks=pytest.mark.slow),
+        pytest.param("streams", ["Stream flights-dev-departures"], marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_a_key_of_existing_data_is_kept(data_class: str, resources: list[str]) -> None:
@@ -86,9 +86,11 @@ def test_a_key_of_messages_that_nobody_reads_later_can_change() -> None:
     ("edit", "title"),
     [
         (existing_stream, "AWS::Kinesis::Stream flights-dev-departures"),
-        (existing_topic, "AWS::MSK::Topic flights"),
-        (existing_bucket("lake", LAKE), f"AWS::S3::Bucket {LAKE}"),
-        (put("storage.database", "flights_dev"), "AWS::Glue::Database flights_dev"),
+        pytest.param(existing_topic, "AWS::MSK::Topic flights", marks=pytest.mark.slow),
+        pytest.param(existing_bucket("lake", LAKE), f"AWS::S3::Bucket {LAKE}", marks=pytest.mark.slow),
+        pytest.param(
+            put("storage.database", "flights_dev"), "AWS::Glue::Database flights_dev", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_what_the_file_says_to_exist_is_not_deleted_by_the_deployment_that_says_so(
@@ -100,6 +102,7 @@ def test_what_the_file_says_to_exist_is_not_deleted_by_the_deployment_that_says_
     assert refused((RETAIN, NOT_DISPOSABLE), edit) == []
 
 
+@pytest.mark.slow
 def test_a_cluster_cannot_be_handed_over_as_jobs_would_lose_their_way_to_it() -> None:
     for base in (SAME, (RETAIN,)):
         (line,) = refused(base, existing_cluster)
@@ -137,6 +140,7 @@ def test_tables_and_checkpoints_stay_where_they_are(edit: Change, places: tuple[
         assert f"{first} becomes {second}" in line
 
 
+@pytest.mark.slow
 def test_buckets_that_jobs_do_not_read_can_be_somebody_elses() -> None:
     for kind in ("dead-letters", "event-logs", "access-logs"):
         assert refused((NOT_DISPOSABLE,), existing_bucket(kind, f"company-{kind}")) == []

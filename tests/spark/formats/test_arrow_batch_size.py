@@ -114,6 +114,7 @@ def test_ordinary_records_come_as_many_at_once_as_before(
     assert len(handed()) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("by_arrow", "given", "then"), [(True, None, UNCOUNTED), (True, "1m", "1m"), (False, None, None)]
 )

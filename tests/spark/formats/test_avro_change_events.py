@@ -253,8 +253,10 @@ def test_a_decimal_has_the_scale_of_its_writer(
     "keys",
     [
         "of a registry",
-        "unknown",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("of a folder", "not in the registry")),
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("unknown", "of a folder", "not in the registry")
+        ),
     ],
 )
 def test_a_flattened_delete_that_is_its_key_alone_is_not_lost(

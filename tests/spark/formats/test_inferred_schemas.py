@@ -99,6 +99,7 @@ def type_of_field(value: str) -> str:
         return ""
 
 
+@pytest.mark.slow
 def test_json(spark: SparkSession, tmp_path: Path) -> None:
     draw = Random(7)
     values = [

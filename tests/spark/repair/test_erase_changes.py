@@ -81,6 +81,7 @@ def test_the_row_before_a_change_is_erased_with_what_was_made_of_it(
     assert sorted(row["_id"] for row in spark.table(str(derived)).collect()) == IDENTITIES[2:]
 
 
+@pytest.mark.slow
 def test_a_change_without_a_row_before_it_meets_no_condition_there(spark: SparkSession, table: Names) -> None:
     landing = ErasureTarget(landed(spark, table), "landing", ())
     for where, rows in {"code IS NULL": 0, "NOT code = 'amy'": 2, "_stage IS NULL": 4, "id = 1 -- hers": 2,

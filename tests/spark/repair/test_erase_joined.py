@@ -114,6 +114,7 @@ OF_OTHERS = (
 )
 
 
+@pytest.mark.slow
 def test_rows_of_either_stream_go_with_their_record(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

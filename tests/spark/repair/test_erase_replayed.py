@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.formats.json import JsonDecoder
@@ -22,6 +23,7 @@ LOWER = "lower(customer) = 'zoe@example.org'"
 """Not a comparison whose value could be looked for in the bytes of a letter."""
 
 
+@pytest.mark.slow
 def test_the_letter_of_an_erased_replay_goes_too_and_is_not_replayed_again(
     spark: SparkSession, table: Names, warehouse: Path, tmp_path: Path
 ) -> None:

@@ -97,7 +97,7 @@ def refusing(pipe: Pipeline, condition: str) -> None:
     pipe.director = pipe.restarted(sink=Now(pipe.sink))
 
 
-@pytest.mark.parametrize("how", ["reset", "killed"])
+@pytest.mark.parametrize("how", [pytest.param("reset", marks=pytest.mark.slow), "killed"])
 def test_a_batch_that_comes_again_after_a_replay_doubles_nothing(
     spark: SparkSession, table: Names, tmp_path: Path, how: str
 ) -> None:
@@ -136,6 +136,7 @@ def test_of_a_record_that_was_refused_in_part_only_the_missing_rows_are_written(
     assert {r["_id"] for r in rows if r["flight"] == 2} == {f"flights-topic/0/1/{part}" for part in (0, 1)}
 
 
+@pytest.mark.slow
 def test_a_letter_that_is_refused_again_holds_up_no_other(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def rows_of(spark: SparkSession, table: Table) -> dict[str, Any]:
     return {r["_id"]: r for r in rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_the_whole_list_lands(spark: SparkSession, table: Names, name: str) -> None:
     source, row = SOURCES[name]
