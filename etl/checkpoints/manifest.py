@@ -252,6 +252,14 @@ def _settings_with_sink_by_route(query: QuerySettings) -> dict[str, Any]:
     return {"": query}
 
 
+def lake_tables_of_query(query: QuerySettings) -> frozenset[str]:
+    """Return the tables (``database.table``) that hold what a query's checkpoint is behind: those it writes, and landing tables."""
+    tables = {query.dead_letters} if isinstance(query, DeriveSettings | DirectSettings) else {query.table}
+    sinks = (getattr(end, "sink", None) for end in _settings_with_sink_by_route(query).values())
+    tables |= {sink.lake_table for sink in sinks if sink is not None}
+    return frozenset(each for each in tables if each is not None) | {*getattr(query, "landing_tables", ())}
+
+
 def _describe_sink(end: Any) -> str:
     if isinstance(end, LandSettings):
         return f"iceberg {end.table}"

@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from pyspark.sql import SparkSession
+
+from ..record.tables import Table
+
 ERASURE = "millrace.erasure"
 """Property of the commit that ends the old history of a table for an erasure: the erasure's id."""
 
@@ -24,6 +28,16 @@ def snapshot_and_earlier(metadata: Any, snapshot: Any) -> Iterator[Any]:
 def commit_time(snapshot: Any) -> datetime:
     """Return the commit time of a snapshot."""
     return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=UTC)
+
+
+def last_commit_set_back(spark: SparkSession, table: Table) -> datetime | None:
+    """Return the time of the last commit that a table no longer has, as an earlier snapshot was restored; None for none.
+
+    Iceberg remembers it until the restored table's snapshots of that time are expired.
+    """
+    lost = spark.table(f"{table}.history").where("NOT is_current_ancestor")
+    [row] = lost.selectExpr("unix_millis(max(made_current_at)) AS at").collect()
+    return None if row["at"] is None else datetime.fromtimestamp(row["at"] / 1000, tz=UTC)
 
 
 def count_added_files(snapshot: Any) -> int:

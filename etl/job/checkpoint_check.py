@@ -16,6 +16,7 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.manifest import Manifest, ManifestError
 from ..checkpoints.manifest_changes import ManifestChange
 from ..checkpoints.stateful_operators_in_plan import describe_stateful_operators
+from ..commits.snapshot_history import last_commit_set_back
 from ..formats.schema_files import read_job_file
 from ..launch import typed_json
 from ..launch.lease_record import FOLDER
@@ -139,6 +140,8 @@ class CheckpointCheck:
         differences = () if old is None else manifest_changes.find_changes(old, new)
         self._refuse_incompatible_changes(query.name, differences)
         self._check_source_identities(query, begun)
+        if begun:
+            self._refuse_tables_set_back(query, Checkpoint(location), old)
         if not begun:
             return (
                 self._query_starting_at_reset_time(query)
@@ -150,6 +153,28 @@ class CheckpointCheck:
         for change in differences:
             self._report.emit("changed", query=query.name, change=str(change))
         return query
+
+    def _refuse_tables_set_back(
+        self, query: QuerySettings, checkpoint: Checkpoint, old: Manifest | None
+    ) -> None:
+        """Refuse a checkpoint that is behind rows which a table has no more: an earlier snapshot was restored, or it was dropped."""
+        _, created = checkpoint.id_and_creation_time(self._spark)
+        written = set() if old is None else {each.partition(" by ")[0] for each in old.sinks.values()}
+        for name in sorted(manifest.lake_tables_of_query(query)):
+            table = self._run.table(name)
+            if table.exists(self._spark):
+                lost = last_commit_set_back(self._spark, table)
+                if lost is None or lost.timestamp() < created:
+                    continue
+                what = f"was set back to an earlier snapshot, without what was committed at {lost:%Y-%m-%d %H:%M:%S}Z; restore that one, or"
+            elif f"iceberg {name}" in written:
+                what = "was dropped; restore it, or"
+            else:
+                continue
+            raise StartError(
+                f"query {query.name}: table {name} {what} "
+                + manifest_changes.advice_for_changes(self._job.environment, self._job.job, query.name)
+            )
 
     def _check_source_identities(self, query: QuerySettings, begun: bool) -> None:
         url = f"{self._folder}/{query.name}.sources.json"

@@ -119,6 +119,31 @@ def test_a_key_of_another_type_is_refused_before_a_table_is_altered(aggregate: P
     assert len(identities) == len(set(identities)) == len(aggregate.at_once())
 
 
+@pytest.mark.parametrize("name", ["sink", "landing"])
+def test_a_table_that_was_set_back_is_behind_its_checkpoint(aggregate: Pipeline, name: str) -> None:
+    for number in range(2):
+        rows = kafka_rows(0, 20 + 10 * number, [good(n) for n in range(10)])
+        aggregate.land(frame(aggregate.spark, rows), 1 + number)
+        aggregate.derive()
+    table: Table = getattr(aggregate, name)
+    java = table.load_java_table(aggregate.spark)
+    newest = java.currentSnapshot()
+    java.manageSnapshots().rollbackTo(newest.parentId()).commit()
+    message = f"table tests.{table.name} was set back to an earlier snapshot, without what was committed at 20.*checkpoint reset"
+    with pytest.raises(StartError, match=message):
+        aggregate.query()
+    java.manageSnapshots().setCurrentSnapshot(newest.snapshotId()).commit()
+    aggregate.derive()
+    assert aggregate.rows() == aggregate.at_once()
+    if name == "sink":
+        aggregate.spark.sql(f"DROP TABLE {table}")
+        with pytest.raises(
+            StartError,
+            match=f"table tests.{table.name} was dropped; restore it, or `millrace checkpoint reset",
+        ):
+            aggregate.query()
+
+
 HOUR_AFTER = "t2 BETWEEN timestamp AND timestamp + INTERVAL 1 HOUR"
 
 
