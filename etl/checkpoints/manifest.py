@@ -104,6 +104,8 @@ class Manifest:
         Database, cluster, domain or region of sinks outside the lake, by route.
     names
         Name in the file of each stream and topic, by its place and its name there.
+    partitions
+        Partitions of each topic that is shared with other jobs, by the place in ``names``.
     types
         Types of the key's and the order's columns in the result, as :func:`~etl.sinks.delivery.keyed_rows.type_in_identity`
         names them; empty where unknown.
@@ -131,6 +133,7 @@ class Manifest:
     texts: int = 1
     servers: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
+    partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -161,6 +164,10 @@ def make_manifest(
         settings = (conf(PROVIDER), conf(PARTITIONS))
         state = StatefulQueryState(times, keeping.key, keeping.distinct, joined, *settings)
     ends = _settings_with_sink_by_route(query)
+    places = {
+        f"{each.stream_or_cluster_of_positions(job)} {each.physical_name}": each
+        for each in getattr(query, "sources", ())
+    }
     paths = {route.schema for route in getattr(query, "routes", ())}
     schemas = {path: schema_text(path) for path in sorted(paths)}
     transforms = sorted({t for end in ends.values() if (t := getattr(end, "transform", None)) is not None})
@@ -186,9 +193,11 @@ def make_manifest(
             for route, end in ends.items()
             if (sink := getattr(end, "sink", None)) and (server := sink.server(job))
         },
-        names={
-            f"{each.stream_or_cluster_of_positions(job)} {each.physical_name}": each.name
-            for each in getattr(query, "sources", ())
+        names={place: each.name for place, each in places.items()},
+        partitions={
+            place: each.assigned_partitions
+            for place, each in places.items()
+            if each.assigned_partitions is not None
         },
     )
 
@@ -205,7 +214,7 @@ def parse_manifest(text: str) -> Manifest:
         content = json.loads(text)
         if isinstance(content, dict):
             # The first release did not write these.
-            content = {"texts": 1, "servers": {}, "names": {}, "types": {}, **content}
+            content = {"texts": 1, "servers": {}, "names": {}, "partitions": {}, "types": {}, **content}
         manifest: Manifest = typed_json.read_versioned(Manifest, json.dumps(content), "manifest", FORMAT)
     except ValueError as error:
         raise ManifestError(f"not a manifest: {error}") from error

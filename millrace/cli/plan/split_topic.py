@@ -56,19 +56,20 @@ def split(
         TopicSplit,
         balance_partitions,
         count_records_by_partition,
+        names_of_new_jobs,
     )
     from millrace.lifecycle.audits.kafka import TopicReader
 
     environment = load_environment_with_job(env, job)
     known = {
-        name: (each.source, topic)
+        name: (each.source, topic, each.table)
         for name, each in environment.jobs[job].queries.items()
         if isinstance(each, LandQuery)
         and isinstance(topic := environment.streams[each.source], KafkaTopic)
         and topic.pattern is None
     }
     name = choose_query_name(environment, job, query, list(known), "a job with a land query on a topic")
-    stream, topic_settings = known[name]
+    stream, topic_settings, table = known[name]
     end = datetime.now(UTC)
     begin = end - timedelta(minutes=minutes)
     topic_name = Names(environment, environment.account or "").stream(stream)
@@ -80,7 +81,15 @@ def split(
         raise environment.value_locations.error_of_findings(
             [Finding(("jobs", job), value=f"--jobs {jobs}", allowed=allowed)]
         )
-    result = TopicSplit(job, name, stream, topic_name, begin, end, records, balance_partitions(records, jobs))
+    sharing = tuple(
+        other
+        for other, each in environment.jobs.items()
+        for query_of in each.queries.values()
+        if isinstance(query_of, LandQuery) and (query_of.source, query_of.table) == (stream, table)
+    )
+    names = names_of_new_jobs(job, jobs, environment.jobs, shared=len(sharing) > 1)
+    lists = balance_partitions(records, jobs)
+    result = TopicSplit(job, name, sharing, names, stream, topic_name, begin, end, records, lists)
     if as_json:
         typer.echo(
             json.dumps(
@@ -146,7 +155,8 @@ def _print_yaml_of_split_jobs(environment: Environment, result: TopicSplit) -> N
     yaml.default_flow_style = None
     yaml.width = 110
     sys.stdout.write(
-        f"# Replaces jobs.{result.job}; drain that job first (millrace drain). The new jobs start on checkpoints of their own.\n"
+        f"# Replaces {', '.join(f'jobs.{each}' for each in result.replaced)}; drain first (millrace drain). The new jobs start on\n"
+        "# checkpoints of their own.\n"
         "# Records that they read again are not landed twice, because they write the same table. To read less again, set start:\n"
         "# to a time before the drain.\n"
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+import itertools
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -73,6 +75,28 @@ def balance_partitions(records: Mapping[int, int], jobs: int) -> tuple[tuple[int
     return parts
 
 
+def names_of_new_jobs(job: str, jobs: int, taken: Collection[str], *, shared: bool) -> tuple[str, ...]:
+    """Name the jobs of new lists: a checkpoint of another list cannot be continued, so none of them has an earlier name.
+
+    Parameters
+    ----------
+    job
+        A job that is replaced.
+    taken
+        Names of all jobs of the file.
+    shared
+        Whether the job is one of several that share the topic already, and so has a number in its name.
+
+    Examples
+    --------
+    >>> names_of_new_jobs("orders-1", 3, ["orders-1", "orders-2"], shared=True)
+    ('orders-3', 'orders-4', 'orders-5')
+    """
+    base = re.sub(r"-\d+$", "", job) if shared else job
+    names = (f"{base}-{number}" for number in itertools.count(1))
+    return tuple(itertools.islice((each for each in names if each not in taken), jobs))
+
+
 @dataclass(frozen=True)
 class TopicSplit:
     """A topic, split over several jobs.
@@ -81,6 +105,10 @@ class TopicSplit:
     ----------
     job, query
         The job and its land query that is split.
+    replaced
+        The jobs that share the topic so far, this one among them.
+    job_names
+        The new jobs' names (:func:`names_of_new_jobs`).
     stream, topic
         The stream and the topic that it reads.
     begin, end
@@ -93,17 +121,14 @@ class TopicSplit:
 
     job: str
     query: str
+    replaced: tuple[str, ...]
+    job_names: tuple[str, ...]
     stream: str
     topic: str
     begin: datetime
     end: datetime
     records: Mapping[int, int]
     lists: tuple[tuple[int, ...], ...]
-
-    @property
-    def job_names(self) -> tuple[str, ...]:
-        """The jobs' names."""
-        return tuple(f"{self.job}-{number}" for number in range(1, len(self.lists) + 1))
 
     def record_count_of_partitions(self, partitions: Sequence[int]) -> int:
         """Return the records of a list."""

@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from millrace.config import ConfigurationError, load
-from millrace.lifecycle.audits.balance_partitions_over_jobs import TopicSplit, balance_partitions
+from millrace.lifecycle.audits.balance_partitions_over_jobs import (
+    TopicSplit,
+    balance_partitions,
+    names_of_new_jobs,
+)
 from tests.unit.config.conftest import GOOD
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -44,6 +48,12 @@ def test_the_busiest_job_is_within_grahams_bound(counts: list[int], jobs: int) -
     assert max(loads) <= best * (4 / 3 - 1 / (3 * jobs)) + 1e-9
 
 
+def split_of(job: str, records: dict[int, int], lists: tuple[tuple[int, ...], ...], *jobs: str) -> TopicSplit:
+    """A split of a job, or of all jobs that share the topic."""
+    names = names_of_new_jobs(job, len(lists), jobs, shared=len(jobs) > 1)
+    return TopicSplit(job, "land-orders", jobs or (job,), names, "orders", "orders", NOW, NOW, records, lists)
+
+
 def written(project: Path, split: TopicSplit, name: str) -> Path:
     """The environment with the jobs of a split in the place of the one that is split."""
     yaml = YAML(typ="safe")
@@ -59,22 +69,22 @@ def written(project: Path, split: TopicSplit, name: str) -> Path:
 
 def test_what_is_written_is_loaded_and_checked(project: Path) -> None:
     records = {0: 900, 1: 10, 2: 500, 3: 480}
-    split = TopicSplit(
-        "orders", "land-orders", "orders", "orders", NOW, NOW, records, balance_partitions(records, 2)
-    )
+    split = split_of("orders", records, balance_partitions(records, 2))
     assert split.lists == ((0, 1), (2, 3))
     written(project, split, "two")
     environment = load("two", root=project)
     assert set(environment.jobs) == {"clicks", "orders-1", "orders-2"}
     result = [environment.jobs[name].queries["land-orders"].kafka for name in split.job_names]
     assert [each.partitions for each in result if each is not None] == [(0, 1), (2, 3)]
+    again = split_of("orders-1", records, balance_partitions(records, 3), "orders-1", "orders-2")
+    assert again.job_names == ("orders-3", "orders-4", "orders-5"), (
+        "checkpoints of other lists cannot be continued"
+    )
 
 
 def test_lists_that_were_changed_by_hand_are_refused(project: Path) -> None:
     records = dict.fromkeys(range(4), 1)
     for lists, wrong in ((((0, 1), (2,)), "no query lands 3"), (((0, 1, 2), (2, 3)), "no other query lands")):
-        written(
-            project, TopicSplit("orders", "land-orders", "orders", "orders", NOW, NOW, records, lists), "odd"
-        )
+        written(project, split_of("orders", records, lists), "odd")
         with pytest.raises(ConfigurationError, match=wrong):
             load("odd", root=project)

@@ -15,6 +15,7 @@ import millrace.etl as etl
 from millrace.etl.checkpoints import manifest, manifest_changes
 from millrace.etl.checkpoints.manifest import Manifest, ManifestError
 from millrace.etl.launch import settings
+from millrace.etl.launch.sources import KafkaReadingOptions
 from millrace.etl.launch.typed_json import versioned_json
 from millrace.etl.sinks.delivery.keyed_rows import type_in_identity
 from tests.launch_document_defaults import with_route
@@ -134,8 +135,17 @@ def directly(**tables: str) -> Manifest:
 
 OTHER_CLUSTER = {**LAND, "source": topic("flights", "other")}
 
+
+def of_partitions(*partitions: int) -> dict[str, Any]:
+    options = dataclasses.asdict(KafkaReadingOptions(partitions=partitions, partition_count=5))
+    return {**LAND, "source": {**KAFKA, "reading": options | {"partitions": list(partitions)}}}
+
+
 REFUSED = {
     "Kinesis from Glue to EMR": (made(STREAMED), made(STREAMED, engine="emr"), "source 1's connector"),
+    "a partition that another job takes": (
+        made(of_partitions(0, 2, 4)), made(of_partitions(0, 2)), "was 0, 2, 4 and is 0, 2: Spark's source goes on only with all",
+    ),
     "Kinesis from EMR to Glue": (made(STREAMED, engine="emr"), made(STREAMED), "source 1's connector"),
     "another stream": (
         made(STREAMED), made({**LAND, "source": {**KINESIS, "stream": "other"}}), "source 1 was kinesis eu-west-1/shop-clicks",
@@ -265,6 +275,8 @@ CONTINUED = {
     "a server of a release that did not write it": (
         dataclasses.replace(into(**SEARCH), servers={}), into(**SEARCH | {"endpoint": "https://b.example.com"}), [],
     ),
+    "a partition more": (made(of_partitions(0, 2)), made(of_partitions(0, 2, 4)), []),
+    "all partitions": (made(of_partitions(0, 2)), made(LANDED), []),
     "a topic more": (made(routed("a")), made(routed("a", "b")), ["the new ones are read from their start"]),
     "a longer delay": (
         made(DERIVE), made(with_state(watermark={"time": "at", "delay_seconds": 600.0, "ahead_seconds": 3600})), [],
