@@ -104,6 +104,8 @@ class Manifest:
         Database, cluster, domain or region of sinks outside the lake, by route.
     names
         Name in the file of each stream and topic, by its place and its name there.
+    routes
+        Topic or stream, and table of changes, whose records take each route that has a name.
     partitions
         Partitions of each topic that is shared with other jobs, by the place in ``names``.
     types
@@ -133,6 +135,7 @@ class Manifest:
     texts: int = 1
     servers: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
+    routes: Mapping[str, str] = field(default_factory=dict)
     partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
 
@@ -194,6 +197,11 @@ def make_manifest(
             if (sink := getattr(end, "sink", None)) and (server := sink.server(job))
         },
         names={place: each.name for place, each in places.items()},
+        routes={
+            route.name: " ".join(filter(None, (route.origin or route.source.physical_name, route.changes_of)))
+            for route in getattr(query, "routes", ())
+            if route.name is not None
+        },
         partitions={
             place: each.assigned_partitions
             for place, each in places.items()
@@ -214,7 +222,15 @@ def parse_manifest(text: str) -> Manifest:
         content = json.loads(text)
         if isinstance(content, dict):
             # The first release did not write these.
-            content = {"texts": 1, "servers": {}, "names": {}, "partitions": {}, "types": {}, **content}
+            content = {
+                "texts": 1,
+                "servers": {},
+                "names": {},
+                "routes": {},
+                "partitions": {},
+                "types": {},
+                **content,
+            }
         manifest: Manifest = typed_json.read_versioned(Manifest, json.dumps(content), "manifest", FORMAT)
     except ValueError as error:
         raise ManifestError(f"not a manifest: {error}") from error

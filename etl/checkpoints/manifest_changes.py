@@ -38,6 +38,9 @@ OTHER_LANDING_TABLE = (
 )
 """Advice for another landing table: a new checkpoint alone does harm."""
 
+OTHER_RECORDS = "rows that the route has stay in its column or sink: give the records of the other one a route of another name"
+"""Advice for a route of other records: a new checkpoint alone does not help."""
+
 MOVED_SERVER = (
     "a server that moved with its rows needs no other checkpoint: stop the job, delete the checkpoint's manifest, and start it again; "
     "one that lacks them needs one"
@@ -191,6 +194,10 @@ def _changes_of_sinks(old: Manifest, new: Manifest) -> Iterator[ManifestChange]:
         if (before := old.types[column]) != (after := new.types[column]):
             why = f"{_OTHER_ROWS} (a query goes on if the transform casts the column to its earlier type)"
             yield ManifestChange(f"the type of {column}", before, after, why, first=ANOTHER_SINK)
+    for route in sorted(old.routes.keys() & new.routes.keys()):
+        if (before := old.routes[route]) != (after := new.routes[route]):
+            why = "what reads the route's rows, or its sink, would mix both"
+            yield ManifestChange(f"what takes route {route}", before, after, why, first=OTHER_RECORDS)
     left, taken = ([sink for route, sink in m.sinks.items() if route not in both] for m in (old, new))
     if taken and (gone := [sink for sink in left if sink not in taken]):
         yield ManifestChange("the sinks of renamed routes", "; ".join(gone), "; ".join(taken), in_both)

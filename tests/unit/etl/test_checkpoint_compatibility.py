@@ -136,6 +136,15 @@ def directly(**tables: str) -> Manifest:
 OTHER_CLUSTER = {**LAND, "source": topic("flights", "other")}
 
 
+def with_topics(changes_of: str | None = None, **topics: str) -> dict[str, Any]:
+    """A query of routes, each with its topic."""
+    whole = routed(*topics)
+    for route in whole["routes"]:
+        of = topics[route["name"]]
+        route |= {"origin": of, "source": topic(of), "changes_of": changes_of}
+    return whole
+
+
 def of_partitions(*partitions: int) -> dict[str, Any]:
     options = dataclasses.asdict(KafkaReadingOptions(partitions=partitions, partition_count=5))
     return {**LAND, "source": {**KAFKA, "reading": options | {"partitions": list(partitions)}}}
@@ -143,6 +152,12 @@ def of_partitions(*partitions: int) -> dict[str, Any]:
 
 REFUSED = {
     "Kinesis from Glue to EMR": (made(STREAMED), made(STREAMED, engine="emr"), "source 1's connector"),
+    "topics of routes that change places": (
+        made(routed("a", "b")), made(with_topics(a="b", b="a")), "what takes route a was a and is b: what reads the route's rows",
+    ),
+    "tables of a route of changes": (
+        made(with_topics(changes_of="shop.a", a="t")), made(with_topics(changes_of="shop.b", a="t")), "was t shop.a and is t shop.b",
+    ),
     "a partition that another job takes": (
         made(of_partitions(0, 2, 4)), made(of_partitions(0, 2)), "was 0, 2, 4 and is 0, 2: Spark's source goes on only with all",
     ),
