@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +18,7 @@ from millrace.config.document.problems import wrong_option_error
 from millrace.etl.launch import typed_json
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.lifecycle.account.catalog_columns import table_names_in_settings
+from millrace.sandbox.programs.toolchain import node_bin_folder
 from millrace.sizing import plan
 
 
@@ -118,7 +120,11 @@ def policy_documents(environment: Environment) -> dict[str, dict[str, Any]]:
     ------
     ConfigurationError
         The environment names no account, which every ARN needs.
+    ToolchainError
+        There is no Node.
     """
+    # The modules of CDK start Node when they are imported.
+    os.environ["PATH"] = os.pathsep.join((str(node_bin_folder()), os.environ.get("PATH", "")))
     from millrace.infra.environment_permission_scope import PermissionScope
     from millrace.infra.permissions.permissions_by_command import ROLES, policy_documents_of_role
 

@@ -214,6 +214,15 @@ def test_before_set_up_a_command_says_what_is_missing(
     assert "Traceback" not in done.stderr
 
 
+def test_policies_find_node_beside_python_or_say_that_it_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = millrace("policies", "--env", "minimal")
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 0 or "Node 22 or later was not found" in done.stderr
+
+
 def test_without_the_cdk_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cdk, "program_variables", lambda **_: {"PATH": str(tmp_path)})
     with pytest.raises(toolchain.ToolchainError, match=r"the program cdk is not installed: run `make setup`"):
