@@ -71,7 +71,8 @@ class CatchUp(Model):
 
     outage: Duration = Field(description="Length of the outage: R of the sizing model.")
     within: Duration = Field(
-        description="Time from the start of the job until there is no backlog, at the peak rate: C of the sizing model."
+        ge=timedelta(seconds=1),
+        description="Time from the start of the job until there is no backlog, at the peak rate: C of the sizing model.",
     )
 
 

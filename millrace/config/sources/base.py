@@ -31,6 +31,9 @@ GB = 10**9
 MOST_RECORDS_PER_SECOND = 100_000_000
 """Highest rate of a stream that any input may state."""
 
+FEWEST_RECORDS_PER_SECOND = 1e-6
+"""Lowest rate: a record in twelve days."""
+
 Basis = Literal["assumed", "measured"]
 """Basis of a figure: measured, or an assumption that every number derived from it shows."""
 
@@ -38,7 +41,9 @@ Basis = Literal["assumed", "measured"]
 class Traffic(Model):
     """Traffic of a stream."""
 
-    records_per_second: float = Field(gt=0, le=MOST_RECORDS_PER_SECOND, description="Average arrival rate.")
+    records_per_second: float = Field(
+        ge=FEWEST_RECORDS_PER_SECOND, le=MOST_RECORDS_PER_SECOND, description="Average arrival rate."
+    )
     peak_factor: float = Field(
         default=1.0,
         ge=1,

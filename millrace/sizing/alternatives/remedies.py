@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import chain, groupby
@@ -53,12 +53,14 @@ def findings_with_remedies(
             found[key] = replan(change[1])
         return found[key]
 
-    return [_finding_with_remedies(environment, each, findings_of_change) for each in problems]
+    known = {each.path for each in problems}
+    return [_finding_with_remedies(environment, each, known, findings_of_change) for each in problems]
 
 
 def _finding_with_remedies(
     environment: Environment,
     problem: Finding,
+    known: Collection[tuple[Any, ...]],
     findings_of_change: Callable[[str, tuple[str, Environment]], Sequence[Finding]],
 ) -> Finding:
     if problem.path[0] != "jobs" or problem.path[-1] == "result":
@@ -67,7 +69,8 @@ def _finding_with_remedies(
 
     def is_remedy(change: tuple[str, Environment]) -> bool:
         return not pins_leave_too_few_cores(change[1], job) and not any(
-            each.path[:2] == problem.path[:2] for each in findings_of_change(job, change)
+            each.path[:2] == problem.path[:2] or each.path not in known
+            for each in findings_of_change(job, change)
         )
 
     part = connected_part_of_environment(environment, ("jobs", job))

@@ -312,14 +312,15 @@ def _batch_limit_and_findings(
     figure = pinned_figure(given, "records", f"pinned, between {above:,.0f} and {most:,.0f}", path)
     if above < given <= max(most, math.floor(above) + 1):
         return figure, []
-    reason = (
-        (
-            f"fewer and the backlog grows, as {above:,.0f} arrive in the time of a batch"
-            if demand.again == 1
-            else f"fewer and it does not catch up: full batches must take {demand.again:.2f} times the peak"
+    if given > above:
+        reason = (
+            "more and a task's memory or the stream's retention does not hold them"
+            if held or demand.work.most_trigger < demand.work.sla / 2
+            else f"more and a full batch takes longer than {longest} of this query's {demand.share}"
         )
-        if given <= above
-        else f"more and a full batch takes longer than {longest} of this query's {demand.share}"
-    )
+    elif demand.again == 1:
+        reason = f"fewer and the backlog grows, as {above:,.0f} arrive in the time of a batch"
+    else:
+        reason = f"fewer and it does not catch up: full batches must take {demand.again:.2f} times the peak"
     allowed = f"{math.floor(above) + 1} to {math.floor(most)}: {reason}"
     return figure, [Finding(path, str(given), allowed)]

@@ -117,7 +117,7 @@ ROWS = {
     ),
     "negative rate": (
         CLICKS_RATE, "      records_per_second: -1 #!\n", f"{STREAM}.traffic.records_per_second", "-1",
-        "greater than 0", None,
+        "at least 1e-06", None,
     ),
     "zero shards": (
         CLICKS_KIND, CLICKS_KIND + "    shards: 0 #!\n", f"{STREAM}.shards", "0", "at least 1", None,

@@ -272,6 +272,28 @@ def test_a_record_that_takes_longer_than_a_batch_may(from_text: Loader) -> None:
     assert found.value >= 1
 
 
+def test_a_limit_that_memory_does_not_hold_is_refused_for_that(from_text: Loader) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        limit = "        records_per_batch: 92522\n"
+        yaml = text(rate="60", size="10KiB", per_core="312", sla="2h", stream="shards: 1", job="", more=limit)
+        plan(from_text(yaml), simulated=False)
+    (problem,) = caught.value.problems
+    assert problem.allowed.endswith("more and a task's memory or the stream's retention does not hold them")
+
+
+def test_a_mend_that_shows_the_next_problem_is_none(from_text: Loader) -> None:
+    """Without the trigger the stream's one shard is too few."""
+    pinned = {"stream": "shards: 1", "more": "        trigger: 138s\n"}
+    with pytest.raises(ConfigurationError) as caught:
+        plan(
+            from_text(text(rate="20000", size="1KiB", per_core="500", sla="100s", job="", **pinned)),
+            simulated=False,
+        )
+    (problem,) = caught.value.problems
+    assert problem.allowed.startswith("less than ")
+    assert problem.hint is None
+
+
 def test_each_mend_does_mend(from_text: Loader) -> None:
     with pytest.raises(ConfigurationError) as caught:
         plan(from_text(text(sla="4s")))
