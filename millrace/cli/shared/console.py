@@ -17,10 +17,12 @@ from typing import Any, ParamSpec, TextIO, TypeVar
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 from rich import control
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Column, Table
+from rich.text import Text
 
 from millrace.config import ConfigurationError
 from millrace.config.document.problems import TABLE, wrong_option_error
@@ -28,6 +30,9 @@ from millrace.lifecycle.aws_error_messages import CredentialsError, TransientErr
 
 _PIPE_WIDTH = 100_000
 """Width of output to a pipe; larger than any row, so that scripts and logs get no wrapped or cut lines."""
+
+_APART = 4
+"""Spaces between two columns of a plain table."""
 
 WIDE = 110
 """Terminal width in columns from which texts have their own column."""
@@ -111,9 +116,32 @@ def figure_columns(*names: str, no_wrap: bool = True) -> list[Column]:
     return [Column(name, justify="right", no_wrap=no_wrap) for name in names]
 
 
+class _PlainTable(Table):
+    """A table without lines; in a pipe each row is put together at once, where Rich would measure, pad and cut each cell."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = [
+            [console.render_str(each) if isinstance(each, str) else each for each in (own.header, *own.cells)]
+            for own in self.columns
+        ]
+        texts = [
+            [each for each in cells if isinstance(each, Text) and "\n" not in each.plain] for cells in columns
+        ]
+        if console.is_terminal or texts != columns:
+            yield from super().__rich_console__(console, options)
+            return
+        for own, cells in zip(self.columns, texts, strict=True):
+            width = max(each.cell_len for each in cells)
+            for each in cells:
+                each.align("right" if own.justify == "right" else "left", width)
+        for row in zip(*texts, strict=True):
+            yield Segment((" " * _APART).join(each.plain for each in row))
+            yield Segment.line()
+
+
 def plain_table(*columns: Column | str) -> Table:
-    """Return a table without lines, its columns two spaces apart."""
-    return Table(*columns, box=None, pad_edge=False, padding=(0, 2))
+    """Return a table without lines, its columns four spaces apart."""
+    return _PlainTable(*columns, box=None, pad_edge=False, padding=(0, _APART // 2))
 
 
 def print_table_with_trailing_texts(

@@ -30,9 +30,6 @@ from millrace.sizing.queries.driver import demands_by_driver_cores_and_findings
 from millrace.sizing.queries.query_plan import SourcePartitions
 from millrace.sizing.queries.run_plan import billed_run_seconds, run_stage_seconds
 
-_EXECUTORS = (1.0, 2.0)
-"""Parts and multiples of the executors of bounded runs with which others are estimated."""
-
 Planned = tuple[JobPlan | None, list[Finding]]
 
 V = TypeVar("V")
@@ -150,15 +147,18 @@ class JobPlanner:
         )
 
     def estimated_runs_usd(self, sized: JobPlan, partitions: Mapping[str, int]) -> float:
-        """Return about the dollars a month of a job's bounded runs with other partitions, on its own workers, fewer and more of them."""
+        """Return about the dollars a month of a job's bounded runs with other partitions: on its workers, twice as many, and a core for each."""
         assert sized.run is not None
         job = self.environment.jobs[sized.name]
         demands = next(iter(self.by_driver[sized.name].values()))
         sources = self.source_partitions(demands, partitions)
         read = [joined_source_partitions(demand, sources) for demand in demands]
         numbers = [source.read_in_waves for source in read]
-        found, parts = math.inf, _EXECUTORS if job.cores is None and job.max_workers is None else (1.0,)
-        for cores in {sized.vcpu * round(sized.executors.value * part) for part in parts}:
+        found, now = math.inf, sized.executors.value
+        executors = {now}
+        if job.cores is None and job.max_workers is None:
+            executors |= {2 * now, math.ceil(max(numbers) / sized.vcpu)}
+        for cores in (sized.vcpu * number for number in executors):
             spreads, fewest, problems = job_spreads_cores_and_findings(
                 self.environment, sized.name, demands, read, cores
             )

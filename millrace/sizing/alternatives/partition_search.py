@@ -18,6 +18,7 @@ from millrace.sizing.alternatives.partition_candidates import (
     least_workers_usd,
 )
 from millrace.sizing.cost import CENT, HOURS
+from millrace.sizing.jobs.shared_cores import fewest_shared_cores
 from millrace.sizing.plan_model import JobPlan
 from millrace.sizing.shards_and_partitions import StreamWithReaders
 
@@ -192,7 +193,7 @@ def _cheaper_partitions(
     least = {name: readings[name].fewest_with_spare(one_wave=False) for name in own}
     while True:
         sized, _ = planner.plan_or_findings(job, chosen)
-        now, saved = planner.streams_usd(own, chosen), _most_to_save(planner, job, sized)
+        now, saved = planner.streams_usd(own, chosen), _most_to_save(planner, job, chosen, sized)
         others = [
             each
             for each in _other_partitions(planner, job, least, chosen)
@@ -269,8 +270,10 @@ def _fewest_between(
     return many
 
 
-def _most_to_save(planner: JobPlanner, job: str, sized: JobPlan | None) -> float:
+def _most_to_save(planner: JobPlanner, job: str, chosen: Mapping[str, int], sized: JobPlan | None) -> float:
     """Return the most dollars a month by which a job may get cheaper: all of a bounded one, or what its workers cost beyond its cores.
+
+    Queries that share cores have all those of executors that are there for their memory: the plan's number is more than they need.
 
     Infinity if pins refuse these partitions.
     """
@@ -279,7 +282,11 @@ def _most_to_save(planner: JobPlanner, job: str, sized: JobPlan | None) -> float
     if sized.run is not None:
         return sum(line.usd for line in sized.cost)
     paid = sized.max_workers.value * sized.worker_usd_hour * HOURS
-    return paid - least_workers_usd(planner, job, sized.cores.value)
+    cores = sized.cores.value
+    if len(planner.demands[job]) > 1:
+        needed = (planner.largest_batches(each, chosen) for each in planner.by_driver[job].values())
+        cores = min(cores, *map(fewest_shared_cores, needed))
+    return paid - least_workers_usd(planner, job, cores)
 
 
 def _streams_to_change(

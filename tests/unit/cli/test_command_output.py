@@ -9,16 +9,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.table import Table
+from rich.text import Text
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from millrace.cli import app, main
+from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.config import environment_names, load
 from millrace.config.environment_json_schema import schema_text
 from millrace.config.formats import KINDS, ddl
@@ -283,3 +286,17 @@ def test_a_plan_counts_executors_once_and_in_the_singular(name: str) -> None:
     shown = printed_plan(name).stdout
     assert " executor" in shown
     assert not re.search(r"(\b\d+) to ~?\1 executor|\b(?<! to )~?1 executors", shown)
+
+
+@pytest.mark.parametrize("last", ["漢字", "two\nlines", "[bold]marked[/bold] \\[not]", ":smile:", ""])
+def test_a_table_in_a_pipe_is_as_rich_writes_it(last: str) -> None:
+    written = []
+    for made in (plain_table, partial(Table, box=None, pad_edge=False, padding=(0, 2))):
+        table = made(*word_columns("name"), *figure_columns("$"), *word_columns(""))
+        table.add_row("clicks", "12,345.00", last)
+        table.add_section()
+        table.add_row(Text("a longer name", "bold"), "7", "–")
+        print_rich(table, stream=(stream := StringIO()))
+        written.append(stream.getvalue())
+    assert written[0] == written[1]
+    assert "a longer name" in written[0]

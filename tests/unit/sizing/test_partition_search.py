@@ -141,3 +141,29 @@ def test_a_batch_has_no_hundreds_of_tasks_for_a_few_cores() -> None:
     assert found is not None
     cores = found.jobs["job"].executors.value * found.jobs["job"].vcpu
     assert all(each.expected_partitions.value <= 3 * cores for each in found.streams.values())
+
+
+def test_a_run_is_estimated_on_the_cores_that_its_partitions_keep_busy() -> None:
+    """On the executors of the present partitions a few more looked slow, so with a looser SLA runs from fewer on cost $5 more."""
+    rate = {"records_per_second_per_core": 500, "batch_overhead": "919ms", "basis": "measured"}
+    document = several(
+        {"engine": "glue", "latency": "4447994ms", "rate": rate, "run_every": "30m"},
+        one={"records_per_second": 5571.1, "peak_factor": 1.5, "record_size": "900B"},
+    )
+    topic(document, "one")
+    sink = {"kind": "iceberg", "table": "derived"}
+    document["jobs"]["job"]["queries"]["derive"] = {"kind": "derive", "source": "landed_one", "sink": sink}
+    pins_cost_no_less(document, [{"one": number} for number in (40, 44, 48, 52)])
+
+
+def test_a_shard_more_is_tried_where_it_saves_an_executor_that_is_there_for_memory() -> None:
+    """The cores of all executors counted as needed, so nothing was to be saved: $69 more, and more cores than for 1.3 times the traffic."""
+    document = several(
+        {"engine": "glue", "latency": "6768931ms", "memory": {"state": "8GiB"}},
+        one={"records_per_second": 5.08, "peak_factor": 1.5, "record_size": "100KiB"},
+        two={"records_per_second": 15818.2, "peak_factor": 1.5, "record_size": "100B"},
+    )
+    topic(document, "two")
+    sink = {"kind": "iceberg", "table": "derived"}
+    document["jobs"]["job"]["queries"]["derive"] = {"kind": "derive", "source": "landed_one", "sink": sink}
+    pins_cost_no_less(document, [{"one": number} for number in (3, 4)])
