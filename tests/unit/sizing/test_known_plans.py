@@ -273,9 +273,9 @@ def test_a_record_that_takes_longer_than_a_batch_may(from_text: Loader) -> None:
 
 
 def test_a_limit_that_memory_does_not_hold_is_refused_for_that(from_text: Loader) -> None:
+    limit = "        records_per_batch: 92522\n"
+    yaml = text(rate="60", size="10KiB", per_core="312", sla="2h", stream="shards: 1", job="", more=limit)
     with pytest.raises(ConfigurationError) as caught:
-        limit = "        records_per_batch: 92522\n"
-        yaml = text(rate="60", size="10KiB", per_core="312", sla="2h", stream="shards: 1", job="", more=limit)
         plan(from_text(yaml), simulated=False)
     (problem,) = caught.value.problems
     assert problem.allowed.endswith("more and a task's memory or the stream's retention does not hold them")
