@@ -42,14 +42,14 @@ _ABBREVIATED = (
 """Zones of Java alone (``ZoneId.SHORT_IDS``): it takes BST for Dhaka and AST for Anchorage, where a sender means London or Halifax.
 ``Australia/ACT`` is none of them."""
 
-_INSIDE = r"^(?!0000|0001-0?1-0?1|9999-12-31)\d{4}-"
+_INSIDE = r"^(?!0000|0001-0?1-0?1|9999-12-31)\d{4}-\d\d?-\d"
 """A text that begins with a day that is in the years 1 to 9999 in every zone."""
 
 _BLANKS = r"[\x00-\x20]*+"
-_DATED = rf"^{_BLANKS}\d{{4}}(?:-|{_BLANKS}\z)"
+_DATED = rf"^{_BLANKS}\d{{4}}-\d\d?-\d"
 _DAY = r"^(?!0000)\d{4}-\d\d-\d\d\z"
 _DAY_AND_TIME = r"^(?!0000)\d{4}-\d\d-\d\d[T ]\d"
-_LOCAL = r"^(?!0000)\d{4}(?:-\d\d?(?:-\d\d?(?:[T ]\d\d?:\d\d?(?::\d\d?(?:\.\d{0,9})?)?)?)?)?\z"
+_LOCAL = r"^(?!0000)\d{4}-\d\d?-\d\d?(?:[T ]\d\d?:\d\d?(?::\d\d?(?:\.\d{0,9})?)?)?\z"
 _WHOLE = r"^-?[0-9]{1,19}\z"
 _MICROS = 6
 
