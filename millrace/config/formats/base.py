@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, ClassVar
 
@@ -30,11 +31,16 @@ def schema_file_below_pipelines(root: FilePath, name: str) -> FilePath:
         It is not below ``pipelines/``, no plain file, or too large.
     """
     file = (root / name).resolve()
-    if not (file.is_relative_to((root / "pipelines").resolve()) and file.is_file()):
+    if not (file.is_relative_to(_pipelines_folder(root)) and file.is_file()):
         raise ValueError(f"{name} is no file below pipelines/")
     if file.stat().st_size > MOST_SCHEMA_BYTES:
         raise ValueError(f"{name} has more than {MOST_SCHEMA_BYTES:,} bytes")
     return file
+
+
+@lru_cache(maxsize=16)
+def _pipelines_folder(root: FilePath) -> FilePath:
+    return (root / "pipelines").resolve()
 
 
 @dataclass(frozen=True)

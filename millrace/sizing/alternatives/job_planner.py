@@ -93,10 +93,11 @@ class JobPlanner:
         self._added_up: tuple[Mapping[str, int], dict[str, int]] = ({}, {})
         """Partitions of all streams, and the sum of those of each cluster's topics."""
         self._loads: dict[str, ClusterLoad] = {}
+        self._clusters = {name: stream.cluster_name for name, stream in environment.streams.items()}
         self._topics: dict[str, list[str]] = {}
-        for name, stream in environment.streams.items():
-            if stream.cluster_name is not None:
-                self._topics.setdefault(stream.cluster_name, []).append(name)
+        for name, cluster in self._clusters.items():
+            if cluster is not None:
+                self._topics.setdefault(cluster, []).append(name)
 
     def source_partitions(
         self, demands: Iterable[QueryDemand], partitions: Mapping[str, int]
@@ -197,7 +198,7 @@ class JobPlanner:
         usd, clusters = 0.0, dict[str, None]()
         for name in streams:
             # Topics are paid for with their cluster.
-            if (cluster := self.environment.streams[name].cluster_name) is not None:
+            if (cluster := self._clusters[name]) is not None:
                 clusters[cluster] = None
             else:
                 usd += self._usd_of_stream(name, others.get(name, partitions[name]))
@@ -224,9 +225,7 @@ class JobPlanner:
             return 0.0
         base, together = self.load_and_partitions_of_cluster(name, partitions)
         more = sum(
-            number - partitions[topic]
-            for topic, number in others.items()
-            if self.environment.streams[topic].cluster_name == name
+            number - partitions[topic] for topic, number in others.items() if self._clusters[topic] == name
         )
         key = name, together + more
         if key not in self._cluster_usd:

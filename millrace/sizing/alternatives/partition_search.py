@@ -246,14 +246,15 @@ def _other_partitions(
     ]
     # Runs may wait for all streams that have few partitions beside one with many.
     ways += [{name: max(chosen[name], 2**power) for name in least} for power in range(1, 10)]
-    now = {name: chosen[name] for name in least}
-    most = max(full, default=math.inf)
-    found = [
-        {**now, **{name: max(least[name], min(number, max(most, now[name]))) for name, number in way.items()}}
+    now, most = {name: chosen[name] for name in least}, max(full, default=math.inf)
+    different = dict.fromkeys(
+        tuple(
+            max(least[name], min(way[name], max(most, number))) if name in way else number
+            for name, number in now.items()
+        )
         for way in ways
-    ]
-    different = {tuple(each.values()): each for each in found}
-    return [each for each in different.values() if each != now]
+    )
+    return [dict(zip(now, numbers, strict=True)) for numbers in different if numbers != tuple(now.values())]
 
 
 def _fewest_between(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from millrace.sizing.simulation.cumulative_arrivals import Arrivals, Floats
 from millrace.sizing.simulation.plan_scenario import scenario_of_job, traffic_by_stream
 from millrace.sizing.simulation.result import JobResult, QueryResult
 from millrace.sizing.simulation.scenario_model import Outage, Scenario
-from millrace.sizing.simulation.simulation_run import simulate
+from millrace.sizing.simulation.simulation_run import scenario_with_numbered_queries, simulate
 
 PEAK_TRIGGERS = 40.0
 """Least simulated time of the peak in triggers of the slowest query. Commits in the first half do not count, because a job that
@@ -123,30 +124,69 @@ def simulated_queries_of_plan(environment: Environment, plan: Plan) -> Iterator[
 def simulated_queries_of_job(environment: Environment, plan: Plan, job: JobPlan) -> Iterator[SimulatedQuery]:
     """Yield each query of one job of a plan in an environment as planned, simulated at its steady peak, and after an outage."""
     landed = {each.query: each for each in feasible_demands_of_job(environment, job.name) if each.lands}
-    at_peak, seconds = _result_and_seconds_until_settled(environment, plan, job)
-    # Starts of bounded runs are drawn: by so much time's records one run has more than another.
-    spread = 0.0 if job.run is None else job.run.start_seconds.value
-    waiting = dict(_backlogs_after_outage(environment, plan, job, at_peak))
-    for name, query in job.queries.items():
-        result, again = at_peak.queries[name], query.catch_up_seconds
-        sla, settled = query.latency_seconds.value, seconds / 2
-        within = result.share_in_time(sla, seconds, since=settled)
+    outage, seconds = outage_to_plan_for(environment.jobs[job.name]), _settling_seconds(job)
+    at_peak = scenario_of_job(environment, plan, job.name, _peak_arrivals(environment, job.name, seconds))
+    loads = [load.name for load in at_peak.queries]
+    promises = [
+        (loads.index(name), each.latency_seconds.value, again and again.value)
+        for name, each in job.queries.items()
+        for again in (each.catch_up_seconds,)
+    ]
+    question = _JobToSimulate(
+        (scenario_with_numbered_queries(at_peak), outage, *promises),
+        partial(_answers_of_job, environment, plan, job, at_peak),
+    )
+    for (name, query), answer in zip(job.queries.items(), _remembered_answers(question), strict=True):
         yield SimulatedQuery(
             job=job.name,
             query=name,
-            sla=sla,
-            within=1.0 if within is None else within,
-            oldest=result.ages_since(settled).oldest,
-            growth=backlog_growth_per_second(result, seconds, spread),
-            outage=outage_to_plan_for(environment.jobs[job.name]),
-            catch_up=None if again is None else again.value,
-            waiting=waiting.get(name, 0.0),
+            sla=query.latency_seconds.value,
+            outage=outage,
+            catch_up=None if query.catch_up_seconds is None else query.catch_up_seconds.value,
             of=landed[name].sla_of.of if name in landed else "",
+            **answer,
         )
 
 
+@dataclass(frozen=True)
+class _JobToSimulate:
+    """A job whose queries are simulated, equal to all that differ from it in names."""
+
+    key: tuple[object, ...]
+    answers: Callable[[], list[dict[str, float]]] = field(compare=False)
+
+
+@lru_cache(maxsize=2048)
+def _remembered_answers(asked: _JobToSimulate) -> list[dict[str, float]]:
+    # Jobs of a large environment are often alike, and each is asked about when its plan is made and when it is judged.
+    return asked.answers()
+
+
+def _answers_of_job(
+    environment: Environment, plan: Plan, job: JobPlan, at_peak: Scenario
+) -> list[dict[str, float]]:
+    """Return what the simulation says of each query, by the attributes of :class:`SimulatedQuery`."""
+    result, seconds = _result_and_seconds_until_settled(environment, plan, job, at_peak)
+    # Starts of bounded runs are drawn: by so much time's records one run has more than another.
+    spread = 0.0 if job.run is None else job.run.start_seconds.value
+    waiting = dict(_backlogs_after_outage(environment, plan, job, result))
+    found = []
+    for name, query in job.queries.items():
+        own, settled = result.queries[name], seconds / 2
+        within = own.share_in_time(query.latency_seconds.value, seconds, since=settled)
+        found.append(
+            {
+                "within": 1.0 if within is None else within,
+                "oldest": own.ages_since(settled).oldest,
+                "growth": backlog_growth_per_second(own, seconds, spread),
+                "waiting": waiting.get(name, 0.0),
+            }
+        )
+    return found
+
+
 def _result_and_seconds_until_settled(
-    environment: Environment, plan: Plan, job: JobPlan
+    environment: Environment, plan: Plan, job: JobPlan, made: Scenario
 ) -> tuple[JobResult, float]:
     """Simulate the peak until the job has settled, or for a day, and return the result with its seconds."""
     seconds = _settling_seconds(job)
@@ -154,7 +194,6 @@ def _result_and_seconds_until_settled(
     def peak(seconds: float) -> Scenario:
         return scenario_of_job(environment, plan, job.name, _peak_arrivals(environment, job.name, seconds))
 
-    made = peak(seconds)
     if made.scaling.least < made.scaling.most and seconds < SCALING:
         seconds = SCALING
         made = peak(seconds)

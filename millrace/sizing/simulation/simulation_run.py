@@ -312,26 +312,33 @@ def simulate(scenario: Scenario, *, each_batch: bool = False) -> JobResult:
     JobResult
         The same scenario always gives the same result, whatever the names of its queries.
     """
-    names = {load.name: str(number) for number, load in enumerate(scenario.queries)}
-    loads = [
+    if not each_batch:
+        scenario = scenario_with_lasting_executors(scenario)
+    result = _simulate_scenario(scenario_with_numbered_queries(scenario), each_batch)
+    queries = {
+        load.name: replace(result.queries[f"{number}"], name=load.name)
+        for number, load in enumerate(scenario.queries)
+    }
+    return replace(result, queries=MappingProxyType(queries))
+
+
+def scenario_with_numbered_queries(scenario: Scenario) -> Scenario:
+    """Return a scenario with the numbers of its queries as their names: jobs of a large environment are often alike otherwise."""
+    names = {load.name: f"{number}" for number, load in enumerate(scenario.queries)}
+    loads = (
         replace(
             load,
             name=names[load.name],
             source=names[load.source] if isinstance(load.source, str) else load.source,
         )
         for load in scenario.queries
-    ]
+    )
     reshards = tuple((names[name], change) for name, change in scenario.reshards)
-    if not each_batch:
-        scenario = scenario_with_lasting_executors(scenario)
-    result = _simulate_scenario(replace(scenario, queries=tuple(loads), reshards=reshards), each_batch)
-    queries = {name: replace(result.queries[number], name=name) for name, number in names.items()}
-    return replace(result, queries=MappingProxyType(queries))
+    return replace(scenario, queries=tuple(loads), reshards=reshards)
 
 
 @lru_cache(maxsize=2048)
 def _simulate_scenario(scenario: Scenario, each_batch: bool) -> JobResult:
-    # Jobs of a large environment are often alike.
     env = Clock()
     pool = ExecutorPool(env, scenario)
     scheduler = FairScheduler(env, pool)

@@ -25,7 +25,8 @@ from tests.unit.sizing.random_environments import SIZES, Document
 INFEASIBLE, MISSED, KEPT = range(3)
 
 
-def sized(document: Document, *, simulated: bool = True) -> tuple[Environment, Plan | None]:
+def sized(document: Document, *, simulated: bool = False) -> tuple[Environment, Plan | None]:
+    """Return an environment and its plan, None if it is refused; by default without the simulation, which changes no size and no dollar."""
     environment = Environment.model_validate(document)
     try:
         return environment, plan(environment, simulated=simulated)
@@ -34,7 +35,7 @@ def sized(document: Document, *, simulated: bool = True) -> tuple[Environment, P
 
 
 def verdict(document: Document) -> tuple[int, Plan | None]:
-    environment, found = sized(document)
+    environment, found = sized(document, simulated=True)
     if found is None:
         return INFEASIBLE, None
     return (
@@ -108,7 +109,7 @@ def an_easier_environment_is_no_worse(document: Document, factor: float) -> None
 
 
 def a_pin_changes_nothing(document: Document) -> None:
-    _, first = sized(document, simulated=False)
+    _, first = sized(document)
     if first is None:
         return
     # With another period a pin may be worth more: a period that does not keep its promises is not tried with other shards.
@@ -119,7 +120,7 @@ def a_pin_changes_nothing(document: Document) -> None:
     for change in (lambda _: None, *_pins(first)):
         changed = copy.deepcopy(own)
         change(changed)
-        _, second = sized(changed, simulated=False)
+        _, second = sized(changed)
         assert second is not None, "its own number is refused"
         assert total_cost(second).value == pytest.approx(total_cost(first).value, rel=1e-9)
 
@@ -159,7 +160,7 @@ def pins_below_the_work_are_refused(document: Document) -> None:
             pinned["jobs"][name] |= pins
             environment = Environment.model_validate(pinned)
             if pins_leave_too_few_cores(environment, name):
-                assert sized(pinned, simulated=False)[1] is None
+                assert sized(pinned)[1] is None
 
 
 def order_and_names_change_nothing(document: Document) -> None:
@@ -170,7 +171,7 @@ def order_and_names_change_nothing(document: Document) -> None:
     for job in turned["jobs"].values():
         job["queries"] = dict(reversed(job["queries"].items()))
         job["latency"] = f"{seconds(job['latency']):.3f}s"
-    (_, first), (_, second) = sized(document, simulated=False), sized(turned, simulated=False)
+    (_, first), (_, second) = sized(document), sized(turned)
     assert (first is None) == (second is None)
     if first is not None and second is not None:
         assert total_cost(second).value == pytest.approx(total_cost(first).value, rel=1e-9)
@@ -187,7 +188,7 @@ def two_equal_jobs_cost_twice_one(document: Document) -> None:
     two["streams"] |= {
         stream.replace("stream-", "stream-o"): each for stream, each in document["streams"].items()
     }
-    (_, first), (_, second) = sized(one, simulated=False), sized(two, simulated=False)
+    (_, first), (_, second) = sized(one), sized(two)
     assert (first is None) == (second is None)
     if first is not None and second is not None:
         costs = [[line.usd for line in each.cost] for each in (first.jobs[name], *second.jobs.values())]
@@ -196,7 +197,7 @@ def two_equal_jobs_cost_twice_one(document: Document) -> None:
 
 
 def a_steady_state_is_what_each_batch_gives(document: Document) -> None:
-    environment, found = sized(document)
+    environment, found = sized(document, simulated=True)
     if found is None:
         return
     for name, job in found.jobs.items():

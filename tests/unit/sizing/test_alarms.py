@@ -93,7 +93,7 @@ def watched(from_text: Loader, trigger: int) -> dict[str, Alarm]:
             "kind: land", f"kind: land\n        trigger: {trigger}s"
         )
     )
-    found = {alarm.runbook_heading: alarm for alarm in plan(environment).alarms}
+    found = {alarm.runbook_heading: alarm for alarm in plan(environment, simulated=False).alarms}
     assert found["record-age"].threshold == 2 * trigger
     return found
 

@@ -98,6 +98,7 @@ def test_what_is_planned_keeps_its_sla_whatever_starts_are_drawn(
     )
 
 
+@pytest.mark.usefixtures("without_remedies")
 @pytest.mark.parametrize(
     ("rate", "sla", "more"), [("500", "1h", ""), ("20000", "45m", DERIVE), ("20000", "2h", "")]
 )
@@ -105,7 +106,7 @@ def test_no_other_number_of_workers_costs_less(from_text: Loader, rate: str, sla
     """More executors share the driver, and each is billed for its start: neither the fewest nor the most cost the least."""
 
     def cost(file: str) -> float:
-        return total_cost(plan(from_text(file))).value
+        return total_cost(plan(from_text(file), simulated=False)).value
 
     file = turns(30, rate=rate, sla=sla, more=more)
     pinned = [

@@ -45,7 +45,7 @@ def usd(stream: dict[str, object], job: dict[str, object]) -> tuple[float, int] 
     """Dollars a month and shards; None if it cannot be planned, or only for a catch-up of more than a day."""
     document = {"name": "built", "project": "built", "streams": {"clicks": stream}, "jobs": {"clicks": job}}
     try:
-        found = plan(Environment.model_validate(document))
+        found = plan(Environment.model_validate(document), simulated=False)
     except ConfigurationError:
         return None
     again = [query.catch_up_seconds for each in found.jobs.values() for query in each.queries.values()]
@@ -146,7 +146,7 @@ def two_jobs_on_a_topic(tier: str, partitions: int | None) -> float:
     }
     document = {"name": "built", "project": "built", "jobs": jobs, "streams": {"clicks": topic}}
     document["kafka"] = {"main": {"kind": "msk", "tier": tier}}
-    return total_cost(plan(Environment.model_validate(document))).value
+    return total_cost(plan(Environment.model_validate(document), simulated=False)).value
 
 
 @pytest.mark.parametrize("tier", ["standard", "express"])  # a topic on serverless brokers states its own
@@ -180,9 +180,10 @@ def test_no_stated_period_of_runs_is_cheaper(document: Document, sla: float) -> 
 @pytest.mark.parametrize("rate", [10, 3_000, 30_000, 300_000])
 @pytest.mark.parametrize("days", [1, 7, 30])
 def test_a_tier_that_is_left_out_is_the_cheaper_one(rate: int, days: int) -> None:
-    found = plan(with_cluster(rate, days))
+    found = plan(with_cluster(rate, days), simulated=False)
     each = {
-        tier: total_cost(plan(with_cluster(rate, days, tier=tier))).value for tier in ("standard", "express")
+        tier: total_cost(plan(with_cluster(rate, days, tier=tier), simulated=False)).value
+        for tier in ("standard", "express")
     }
     assert total_cost(found).value == pytest.approx(min(each.values()))
     assert found.clusters["main"].tier == min(each, key=lambda tier: each[tier])

@@ -79,8 +79,8 @@ def test_every_plan_respects_what_the_services_allow(
 @settings(max_examples=examples(20))
 @given(rate=RATES, factor=st.floats(1, 20), size=BYTES, per_core=PER_CORE)
 def test_more_load_never_takes_less(rate: float, factor: float, size: int, per_core: float) -> None:
-    less = plan(built(rate=rate, size=size, per_core=per_core))
-    more = plan(built(rate=rate * factor, size=size, per_core=per_core))
+    less = plan(built(rate=rate, size=size, per_core=per_core), simulated=False)
+    more = plan(built(rate=rate * factor, size=size, per_core=per_core), simulated=False)
     assert more.jobs["clicks"].cores.value >= less.jobs["clicks"].cores.value
     assert more.jobs["clicks"].max_workers.value >= less.jobs["clicks"].max_workers.value
     assert sum(i.usd for i in more.jobs["clicks"].cost) >= sum(i.usd for i in less.jobs["clicks"].cost)
@@ -93,8 +93,8 @@ def test_more_load_never_takes_less(rate: float, factor: float, size: int, per_c
 def test_a_tighter_sla_never_takes_fewer_cores(
     rate: float, sla: float, factor: float, per_core: float
 ) -> None:
-    tight = plan(built(rate=rate, sla=sla, per_core=per_core))
-    loose = plan(built(rate=rate, sla=sla * factor, per_core=per_core))
+    tight = plan(built(rate=rate, sla=sla, per_core=per_core), simulated=False)
+    loose = plan(built(rate=rate, sla=sla * factor, per_core=per_core), simulated=False)
     assert tight.jobs["clicks"].cores.value >= loose.jobs["clicks"].cores.value
     tight_cost, loose_cost = (sum(i.usd for i in each.jobs["clicks"].cost) for each in (tight, loose))
     assert tight_cost >= loose_cost * (1 - 1e-9), "a tighter SLA is never a cheaper plan"

@@ -21,7 +21,7 @@ def test_all_cores_of_the_executors_read_shards(outage: str) -> None:
     """Of 36 shards, one was to be read after those of 35 cores, but 18 executors have 36 cores: the backlog grew."""
     job = {"engine": "glue", "latency": "5000ms", "catch_up": {"outage": outage, "within": "3h"}}
     document = several(job, one={"records_per_second": 4800, "record_size": "4KiB"})
-    environment, found = sized(document)
+    environment, found = sized(document, simulated=True)
     assert found is not None
     assert contradictions_of_plan(environment, found) == []
     an_easier_environment_is_no_worse(document, 1.01)
@@ -33,7 +33,7 @@ def test_a_backlog_of_two_shards_that_one_executor_reads_at_once_is_gone_as_plan
     rate = {"records_per_second_per_core": 3375, "batch_overhead": "1175ms", "basis": "measured"}
     traffic = {"records_per_second": 18.3, "peak_factor": 1.5, "record_size": "30KiB", "basis": "measured"}
     document = several({"engine": "emr", "latency": "3471ms", "rate": rate}, one=traffic)
-    environment, found = sized(document)
+    environment, found = sized(document, simulated=True)
     assert found is not None
     assert contradictions_of_plan(environment, found) == []
 
@@ -45,6 +45,6 @@ def test_too_few_pinned_workers_of_a_bounded_run_are_refused(more: Document) -> 
     document = several(job, one={"records_per_second": 14_884, "record_size": "4KiB"})
     assert sized(document)[1] is None
     document["jobs"]["job"]["max_workers"] = 60
-    environment, found = sized(document)
+    environment, found = sized(document, simulated=True)
     assert found is not None
     assert contradictions_of_plan(environment, found) == []

@@ -101,7 +101,7 @@ def test_queries_on_one_path_do_not_beat(sla: str, apart: bool) -> None:
         document["jobs"]["other"] = {"engine": "glue", "latency": "400000ms", "queries": {"derive": derive}}
     else:
         job["queries"]["derive"] = derive
-    environment, found = sized(document)
+    environment, found = sized(document, simulated=True)
     assert found is not None
     landing, deriving = (
         query.trigger_seconds.value for each in found.jobs.values() for query in each.queries.values()

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.config import Environment, environment_names, load
-from millrace.sizing import plan
+from millrace.sizing import Plan, plan
 from millrace.sizing.environment_with_plan_choices import environment_as_planned
+from millrace.sizing.plan_model import JobPlan
 from millrace.sizing.simulation import (
     Arrivals,
     DynamicAllocation,
@@ -172,6 +173,7 @@ def test_a_shorter_outage_tells_who_catches_up_late(monkeypatch: pytest.MonkeyPa
 
     shortened = late_queries()
     monkeypatch.setattr(plan_simulation_check, "PLAYED_CATCH_UP", math.inf)
+    plan_simulation_check._remembered_answers.cache_clear()
     whole = late_queries()
     assert whole.keys() == ({"land-two"} if late else set())
     assert shortened == pytest.approx(whole, rel=0.1)
@@ -202,3 +204,32 @@ def test_a_catch_up_counts_whole_records_of_each_shard() -> None:
     shards = sized.streams["one"].expected_partitions.value
     taken = query.records_per_partition.value * shards / query.trigger_seconds.value
     assert query.catch_up_seconds.value == pytest.approx(225.6 * 600 / (taken - 225.6), abs=0.1)
+
+
+def test_jobs_that_are_alike_are_simulated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 300 jobs was simulated anew under its own names, when it was planned and when it was judged."""
+    asked: list[str] = []
+    answers = plan_simulation_check._answers_of_job
+
+    def counted(
+        environment: Environment, found: Plan, job: JobPlan, made: Scenario
+    ) -> list[dict[str, float]]:
+        asked.append(job.name)
+        return answers(environment, found, job, made)
+
+    monkeypatch.setattr(plan_simulation_check, "_answers_of_job", counted)
+    traffic = {"records_per_second": 3217.0, "record_size": "1KiB"}
+    document = several({"engine": "emr", "latency": "60s"}, one=traffic, two=traffic, three=traffic)
+    job = document["jobs"].pop("job")
+    for name, query in job["queries"].items():
+        document["jobs"][name.removeprefix("land-")] = {**job, "queries": {name: query}}
+    document["jobs"]["three"] |= {"latency": "90s"}
+    environment = Environment.model_validate(document)
+    played = [*plan_simulation_check.simulated_queries_of_plan(environment, plan(environment))]
+    assert [(each.job, each.query) for each in played] == [
+        (name, f"land-{name}") for name in ("one", "two", "three")
+    ]
+    assert played[0] == replace(played[1], job="one", query="land-one")
+    assert played[2].sla == 90
+    assert "two" not in asked
+    assert len(asked) == len(set(asked))
