@@ -177,7 +177,6 @@ class _StreamChoice:
                 key: union_of_alternatives(*(each.options.get(key, ()) for each in chosen))
                 for key in ("classification", "delimiter")
             },
-            self.text,
         )
         self.notes += unkept
         settings = ImportedStreamSettings(

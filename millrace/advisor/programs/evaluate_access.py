@@ -30,7 +30,11 @@ from millrace.advisor.programs.possible_values import (
     unknown_value,
 )
 from millrace.advisor.programs.program_state import ProgramState
-from millrace.advisor.programs.program_stream_model import StreamingFrame
+from millrace.advisor.programs.program_stream_model import (
+    StreamingFrame,
+    column_of_values,
+    payload_calls_in,
+)
 from millrace.advisor.programs.python_values import (
     NoPythonValueError,
     compute_for_each_choice,
@@ -85,7 +89,8 @@ class AccessEvaluator(ABC):
 
     def _value_of_key(self, of: Alternative, key: Values, line: int) -> Values:
         if isinstance(of.value, Unknown):
-            return (of,)
+            column = of.value.column and f"getitem({of.value.column})"
+            return (of._replace(value=replace(of.value, column=column)),)
         if isinstance(of.value, StreamingFrame):
             return _part_of_frame(of.value, key, line)
         if isinstance(of.value, MutableObject):
@@ -147,10 +152,10 @@ class AccessEvaluator(ABC):
             return self._value_of_key(of, known_value(name, line), line)
         if isinstance(value, StreamingFrame):  # na drops, fills or replaces values
             return _part_of_frame(value, known_value(None if name == "na" else name, line), line)
-        itself = isinstance(value, Unknown) or (
-            name == "value" and isinstance(value, str)
-        )  # or a member of an Enum
-        return (of,) if itself else unknown_value(f"the attribute {name}", line)
+        if isinstance(value, Unknown):
+            return (of._replace(value=replace(value, column=value.column and f"{value.column}.{name}")),)
+        is_member = name == "value" and isinstance(value, str)  # of an Enum
+        return (of,) if is_member else unknown_value(f"the attribute {name}", line)
 
     def _value_of_import(self, path: str, line: int) -> Values:
         if path in ("sys.argv", "os.environ"):
@@ -207,10 +212,9 @@ def _part_of_frame(frame: StreamingFrame, key: Values, line: int) -> Values:
     """
     kinds = {type(each.value) for each in contents_of(key)}
     if kinds <= {str, int} and not frame.shaped:
-        return unknown_value("a column", line)
+        return known_value(Unknown("a column", column=column_of_values(key)), line)
     plain = kinds <= {str, int, ListValue} and not library_functions.may_reshape("", [key])
-    payload = library_functions.payload_call_in([key], line)
-    return known_value(frame.after_call(line, payload, shaped=not plain), line)
+    return known_value(frame.after_call(line, payload_calls_in([key], line), shaped=not plain), line)
 
 
 def _item_or_slice(of: ListValue, key: Any, line: int) -> Values:

@@ -47,6 +47,10 @@ from millrace.advisor.programs.possible_values import (
     unknown_value,
 )
 from millrace.advisor.programs.program_state import Changes, Mark
+from millrace.advisor.programs.program_stream_model import (
+    column_of_call,
+    payload_calls_in,
+)
 from millrace.advisor.programs.python_values import (
     compute_for_each_choice,
 )
@@ -192,8 +196,12 @@ class CallEvaluator(LibraryCallEvaluator):
             return unknown_value("a call", line)
         given = [*arguments, *named.values.values()]
         reshapes = callee.reshapes or may_reshape("", given)
-        payload = callee.payload or library_functions.payload_call_in(given, line)
-        return known_value(replace(callee, reshapes=reshapes, payload=payload), line)
+        payloads = payload_calls_in([known_value(callee, line), *given], line)
+        of, _, method = callee.column.rpartition(".")
+        column = callee.column and column_of_call(callee.column, given)
+        if of and method.isidentifier():
+            column = column_of_call(method, [known_value(replace(callee, column=of), line), *given])
+        return known_value(replace(callee, reshapes=reshapes, payloads=payloads, column=column), line)
 
     def _call_program_function(
         self, callee: ProgramFunction, arguments: Sequence[Values], named: DictValue, line: int

@@ -22,6 +22,7 @@ from millrace.advisor.programs.possible_values import (
     ProgramClass,
     ProgramFunction,
     ProgramInstance,
+    Unknown,
     Values,
     first_unknown,
     known_value,
@@ -128,6 +129,12 @@ class Interpreter(AssignmentEvaluator):
     ) -> Values:
         """Return a function or class after the decorators of the program; those of libraries leave it as it is."""
         for each in reversed(node.decorator_list):
+            name = dotted_name(each.func if isinstance(each, ast.Call) else each)
+            if name.rpartition(".")[2] in (
+                "udf",
+                "pandas_udf",
+            ):  # it gets columns, and is called with their values
+                return known_value(Unknown(f"{node.name}()", column="udf"), node.lineno)
             decorators = self.evaluate_expression(each, scope)
             if any(isinstance(one.value, ProgramFunction | ProgramClass) for one in decorators):
                 value = self.call_each(decorators, [value], DictValue(), node.lineno)
