@@ -190,6 +190,9 @@ class _StreamChoice:
             reading=reading,
             ends=trigger.ends,
             payload=payload,
+            regions=()
+            if self.answers.stream
+            else tuple(sorted({region for each in chosen for region in each.regions})),
         )
         self.open = {}
         return settings
