@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -171,16 +171,19 @@ class AccessEvaluator(ABC):
         return Alternative(replace(of.value, owner=owner), of.line)
 
 
-def class_and_bases(start: ProgramClass) -> Iterator[ProgramClass]:
-    """Yield a class and those that it is made of."""
-    yield start
-    for each in start.bases:
-        yield from class_and_bases(each)
+def method_resolution_order(bases: Sequence[ProgramClass]) -> tuple[ProgramClass, ...]:
+    """Return the classes that a class of these bases is made of, in Python's order (C3); of bases without one, depth first."""
+    chains = [*([each, *each.above] for each in bases), [*bases]]
+    order: list[ProgramClass] = []
+    while chains := [rest for chain in chains if (rest := [each for each in chain if each not in order])]:
+        later = {each for chain in chains for each in chain[1:]}
+        order.append(next((chain[0] for chain in chains if chain[0] not in later), chains[0][0]))
+    return tuple(order)
 
 
 def find_member(of: ProgramClass, name: str) -> Values | None:
     """Return an attribute or method of a class or of those that it is made of."""
-    return next((each.scope.values[name] for each in class_and_bases(of) if name in each.scope.values), None)
+    return next((each.scope.values[name] for each in (of, *of.above) if name in each.scope.values), None)
 
 
 def has_own_method(of: Any, name: str) -> bool:

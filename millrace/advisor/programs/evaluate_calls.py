@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from millrace.advisor.programs import library_functions
 from millrace.advisor.programs.container_methods import call_container_method
 from millrace.advisor.programs.evaluate_access import (
-    class_and_bases,
     find_member,
     has_own_method,
 )
@@ -216,11 +215,9 @@ class CallEvaluator(LibraryCallEvaluator):
             body = [*node.body, ast.Return(None, lineno=line)]
         scope = NameScope({}, callee.scope)
         if isinstance(callee.owner, ProgramInstance):
-            of = next(
-                (each for each in class_and_bases(callee.owner.of) if each.scope is callee.scope),
-                callee.owner.of,
-            )
-            of = ProgramClass(of.node, NameScope(), of.bases)
+            order = [callee.owner.of, *callee.owner.of.above]
+            place = next((at for at, each in enumerate(order) if each.scope is callee.scope), 0)
+            of = ProgramClass(order[place].node, NameScope(), tuple(order[place + 1 :]))
             scope.values["super"] = known_value(ProgramInstance(of, callee.owner.scope, callee.owner), line)
         owner = [] if callee.owner is None else [known_value(callee.owner, line)]
         self._bind_arguments(callee, [*owner, *arguments], named, scope)
@@ -288,7 +285,7 @@ class CallEvaluator(LibraryCallEvaluator):
         if constructor is None:  # a data class, whose fields are its arguments
             fields = {
                 each.target.id: (each, one.scope)
-                for one in [*class_and_bases(of)][::-1]
+                for one in [of, *of.above][::-1]
                 for each in one.node.body
                 if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
             }

@@ -13,6 +13,7 @@ from functools import partial
 
 from millrace.advisor.programs.evaluate_access import (
     dotted_name,
+    method_resolution_order,
 )
 from millrace.advisor.programs.evaluate_assignments import AssignmentEvaluator
 from millrace.advisor.programs.possible_values import (
@@ -149,7 +150,7 @@ class Interpreter(AssignmentEvaluator):
             if isinstance(each.value, ProgramClass)
         )
         self.run_statements(node.body, inner)
-        made = known_value(ProgramClass(node, inner, bases), node.lineno)
+        made = known_value(ProgramClass(node, inner, method_resolution_order(bases)), node.lineno)
         self._assign_name(node.name, self._decorated_value(made, node, scope), scope)
 
     def _run_by_condition(

@@ -225,14 +225,15 @@ class ProgramFunction:
     """Values of its parameters at its definition."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ProgramClass:
     """A class of the program."""
 
     node: ast.ClassDef
     scope: NameScope
     """Its attributes and methods."""
-    bases: tuple[ProgramClass, ...] = ()
+    above: tuple[ProgramClass, ...] = ()
+    """The classes that it is made of, in the order in which Python looks for a method."""
 
 
 @dataclass(frozen=True)
