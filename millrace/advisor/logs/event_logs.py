@@ -12,7 +12,7 @@ import io
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -279,9 +279,13 @@ def _is_event_log(file: LogFile) -> bool:
     return begins or (file.asked and b'\n{"Event":"' in head)
 
 
-def _rolled_log(folder: str, parts: Iterable[tuple[int, bool, LogFile]], *, finished: bool) -> EventLog:
-    """Order parts by their numbers; a compacted part replaces all parts before it."""
-    numbered = sorted(parts, key=lambda each: each[:2])
+def _rolled_log(folder: str, parts: Sequence[tuple[int, bool, LogFile]], *, finished: bool) -> EventLog:
+    """Order parts by their numbers; a compacted part replaces all parts before it.
+
+    Of two files of one part, as a program that unpacks may leave them, the first is read.
+    """
+    once = {each[:2]: each for each in reversed(parts)}
+    numbered = sorted(once.values(), key=lambda each: each[:2])
     compacted = max((index for index, compact, _ in numbered if compact), default=0)
     needed_parts = [each for each in numbered if each[0] > compacted or (each[0] == compacted and each[1])]
     lost = (

@@ -279,6 +279,7 @@ def test_a_rolled_log_with_a_compacted_begin(tmp_path):
     assert not (whole.lost)
     assert not (whole.ended_at)
     (folder / "events_2_00b.lz4.compact.inprogress").write_bytes(thirds[0] + thirds[1][:9999])
+    (folder / "events_1_00b.lz4").write_bytes(lz4(thirds[0]))
     again = history_of(tmp_path)
     assert [len(each.batches) for each in again.queries] == [7, 8]
     assert not again.ended_at
