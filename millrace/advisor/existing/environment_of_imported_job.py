@@ -118,7 +118,8 @@ def environment_document(
         if trigger and not turns:
             query["trigger"] = format_duration(timedelta(seconds=trigger))
             triggers.append(trigger)
-        shards = running.shards.get(str(each.name))
+        elsewhere, certain = each.region_elsewhere(running.region)
+        shards = None if elsewhere and certain else running.shards.get(str(each.name))
         parts = (
             partitions or shards or (len(offsets) if offsets else None) or (twin.partitions if twin else None)
         )
@@ -141,7 +142,15 @@ def environment_document(
                 kafka["start_offsets"] = dict(sorted(offsets.items()))
             query |= {"kafka": kafka} if kafka else {}
         else:
-            source = {"kind": "kinesis", "existing": each.name or placeholder_for_question(each.open["name"])}
+            question = each.open.get("name")
+            if elsewhere and certain:
+                question = (
+                    f"{each.name} is in {elsewhere}, and an environment reads streams of its own region"
+                )
+            source = {
+                "kind": "kinesis",
+                "existing": placeholder_for_question(question) if question else each.name,
+            }
             if role := each.first_option("awsSTSRoleARN", "kinesis.stsRoleArn"):
                 source["read_role"] = role
             source["shards"] = parts or placeholder_for_question(

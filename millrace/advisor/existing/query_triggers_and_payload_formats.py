@@ -12,7 +12,14 @@ from pydantic import ValidationError
 from millrace.advisor.existing.reader_options import INSTEAD
 from millrace.advisor.programs.library_functions import single_texts
 from millrace.advisor.programs.possible_values import PayloadCall, Unknown, Values, known_value
-from millrace.advisor.programs.program_stream_model import TRIGGER, Query
+from millrace.advisor.programs.program_stream_model import (
+    DECODERS,
+    PAYLOAD_COLUMNS,
+    TRIGGER,
+    Query,
+    column_without_casts,
+    parts_of_list,
+)
 from millrace.config.document.placeholders_left_by_import import placeholder_for_question
 from millrace.config.formats import KINDS
 
@@ -75,8 +82,24 @@ def shortest_trigger(queries: Sequence[Query]) -> StreamTrigger:
     return StreamTrigger(shortest or None, ends, tuple(told))
 
 
-_CONFLUENT = re.compile(r"\bsubstr(ing)?\((?:[^()]|\([^()]*\))*?\b6\b", re.IGNORECASE)
-"""Removal of the first five bytes: the header of Confluent's serializers."""
+_WITHOUT_HEADER = re.compile(r"substr(?:ing)?\((.*)\)", re.IGNORECASE | re.DOTALL)
+_FRAMINGS = {"6": "confluent", "19": "glue"}
+"""Framings of Avro by the first byte after their headers, counted from 1."""
+
+_PAYLOAD = re.compile(rf"{'|'.join(PAYLOAD_COLUMNS)}|\$json\$.*", re.IGNORECASE)
+"""The payload, also in what Glue reads."""
+
+_BESIDE_PAYLOAD = re.compile(r"\b(key|headers|partitionKey)\b", re.IGNORECASE)
+
+
+def _framing(call: PayloadCall) -> str | None:
+    """Return the framing of what a call decodes: empty for the payload itself, None where that may be no payload."""
+    if _PAYLOAD.fullmatch(call.column):
+        return ""
+    cut = _WITHOUT_HEADER.fullmatch(call.column)
+    column, start, *_ = [*parts_of_list(cut[1] if cut else ""), ""]
+    is_payload = call.kind == "avro" and _PAYLOAD.fullmatch(column_without_casts(column))
+    return _FRAMINGS.get(start.strip()) if is_payload else None
 
 
 _KEYS_OF_OPTIONS = {
@@ -88,15 +111,18 @@ _KEYS_OF_OPTIONS = {
 }
 """Keys of formats by the options of Spark's decoders in lower case (its "CSV Files": "Data Source Option"), and of Glue's readers."""
 
+_FUNCTION = re.compile(r"(\w+)\(")
+
 _QUESTIONS = {
     "message": "full name of the message, such as shop.Order",
     "registry": "URL of the Confluent registry; or remove it and subject, and name a folder with its schemas as writers",
     "subject": "subject in the registry, such as orders-value",
+    "writers": "folder with the writers' schemas, each in UUID.avsc, from Glue's registry",
 }
 
 
 def payload_format(
-    calls: Iterable[PayloadCall], reader: Mapping[str, Values], program: str
+    calls: Iterable[PayloadCall], reader: Mapping[str, Values]
 ) -> tuple[str | dict[str, str] | None, list[str]]:
     """Return the format of a stream's payloads for the environment file, and notes on options that have no key.
 
@@ -108,26 +134,44 @@ def payload_format(
         Calls of the program that decode them.
     reader
         Options of the stream's reader: Glue's has the format as ``classification``.
-    program
-        Its source.
     """
     classification = reader.get("classification", ())
     of_reader = single_texts({name: reader[name] for name in ("delimiter",) if reader.get(name)})
-    told = [
-        PayloadCall(each.value.lower() if isinstance(each.value, str) else "not known", each.line, of_reader)
+    given = [
+        PayloadCall(
+            each.value.lower() if isinstance(each.value, str) else "not known", each.line, of_reader, "value"
+        )
         for each in classification
-    ] or sorted(set(calls), key=lambda call: (call.kind, call.line, str(call.settings)))
-    kinds = {each.kind for each in told}
-    if len(kinds) > 1 or not kinds <= KINDS.keys():
-        names = ", or ".join(f"line {each.line}: {each.kind}" for each in told)
-        question = f"{names}; write the format here, one of {', '.join(KINDS)}"
-        return placeholder_for_question(question), []
-    if not kinds:
-        return None, []
-    [kind] = kinds
-    keys, notes = _keys_and_notes_of_options(told)
-    if kind == "avro" and not classification and _CONFLUENT.search(program):
-        keys |= {"framing": "confluent", "registry": None, "subject": None}
+    ] or sorted(set(calls), key=lambda call: (call.kind, call.line, str(call)))
+    framings = {each: _framing(each) for each in given}
+    again = [each for each in given if DECODERS.search(each.column)]
+    told = [each for each in given if framings[each] is not None] or [
+        each for each in given if each not in again and not _BESIDE_PAYLOAD.search(each.column)
+    ]
+    unclear = {each: _FUNCTION.match(each.column) for each in told if framings[each] is None}
+    notes = [
+        f"line {each.line} decodes a part of the payload again ({each.kind}): the schema of the land query is that of the payload"
+        for each in again
+    ]
+    ways = {(each.kind, framings[each]) for each in told}
+    if len(ways) > 1 or any(unclear.values()) or not {kind for kind, _ in ways} <= KINDS.keys():
+        texts = [
+            f"line {each.line}: {each.kind}{f' of what {of[1]}() gives' if (of := unclear.get(each)) else ''}"
+            for each in told
+        ]
+        question = f"{', or '.join(dict.fromkeys(texts))}; write the format here, one of {', '.join(KINDS)}"
+        return placeholder_for_question(question), notes
+    if not ways:
+        return None, notes
+    [(kind, framing)] = ways
+    keys, of_options = _keys_and_notes_of_options(told)
+    notes += of_options + [
+        f"line {each.line} decodes a column of which the program does not tell whether it is the payload: {kind} is taken as its format"
+        for each in unclear
+    ]
+    if framing:
+        open_keys = ("registry", "subject") if framing == "confluent" else ("writers",)
+        keys |= {"framing": framing, **dict.fromkeys(open_keys)}
     made = {
         key: value or placeholder_for_question(_QUESTIONS.get(key, f"{key} of the program"))
         for key, value in keys.items()

@@ -8,7 +8,6 @@ Calls for reading only: ``glue:GetJob``, ``GetJobRuns``, ``GetConnection``, ``Ge
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -253,12 +252,16 @@ def _with_network_and_shards(client: Client, running: RunningJob) -> RunningJob:
                     f"no call was seen that decodes the payloads of {stream.name or 'its stream'}: `format` in the land query names "
                     "another format than that of the schema file, which is JSON for a .ddl",
                 )
-            if stream.kind == "kinesis" and stream.name:
+            elsewhere, certain = stream.region_elsewhere(running.region)
+            if elsewhere and not certain:
+                notes += (
+                    f"the region of {stream.name} is {elsewhere}: this file reads the stream of that name in {running.region}",
+                )
+            if stream.kind == "kinesis" and stream.name and not (elsewhere and certain):
                 argument = {"StreamARN" if stream.name.startswith("arn:") else "StreamName": stream.name}
                 with suppress(ClientError):  # a stream of another account; the shards stay open
                     answer = client("kinesis").describe_stream_summary(**argument)
                     shards[stream.name] = answer["StreamDescriptionSummary"]["OpenShardCount"]
-                notes += _other_region_notes(stream, running.region)
             elif cluster.arn is None and broker_authentication(stream).kind == "iam":
                 cluster = find_msk_cluster(client, bootstrap_servers_of(stream))
     return replace(running, vpc=vpc, shards=shards, cluster=cluster, notes=notes)
@@ -271,18 +274,6 @@ def _download_program(client: Client, place: str) -> str:
     # One more than is read: a program that is cut off cannot be read.
     body: bytes = client("s3").get_object(Bucket=bucket, Key=key)["Body"].read(LONGEST + 1)
     return body.decode("utf-8", errors="replace")
-
-
-def _other_region_notes(program: ImportedStreamSettings, ours: str) -> tuple[str, ...]:
-    """Return a note on a stream that is named without its ARN and is in another region."""
-    place = (
-        program.first_option("kinesis.region", "region", "awsRegion", "kinesis.endpointUrl", "endpointUrl")
-        or ""
-    )
-    region = re.search(r"[a-z]{2}(-[a-z]+)+-\d", place)
-    if region is None or region[0] == ours or str(program.name).startswith("arn:"):
-        return ()
-    return (f"{program.name} is in {region[0]}, and this file is for {ours}: give its ARN with --stream",)
 
 
 def _subnet_of_connection(client: Client, connection: str) -> str | None:

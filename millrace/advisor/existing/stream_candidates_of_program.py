@@ -23,6 +23,9 @@ NAMES: Mapping[Kind, tuple[str, ...]] = {
 }
 BROKERS = ("kafka.bootstrap.servers", "bootstrap.servers")
 
+_PLACES = ("streamARN", "kinesis.region", "region", "awsRegion", "kinesis.endpointUrl", "endpointUrl")
+_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
+
 _CONNECTION = (
     ("KAFKA_BOOTSTRAP_SERVERS", "kafka.bootstrap.servers"),
     ("KAFKA_SASL_MECHANISM", "kafka.sasl.mechanism"),
@@ -75,6 +78,8 @@ class ImportedStreamSettings:
         Whether its runs end when they have read what was there.
     payload
         Value of ``format`` for its payloads; None where nothing tells it.
+    regions
+        Regions of a Kinesis stream that the program names, each in words if the text does not tell it.
     spark
         Spark settings that the program sets, each with all its values.
     also
@@ -94,6 +99,7 @@ class ImportedStreamSettings:
     why_not: str = ""
     ends: bool = False
     payload: str | Mapping[str, str] | None = None
+    regions: tuple[str, ...] = ()
     spark: Mapping[str, Values] = field(default_factory=dict)
     also: tuple[ImportedStreamSettings, ...] = ()
 
@@ -101,6 +107,11 @@ class ImportedStreamSettings:
     def settings_of_all_streams(self) -> tuple[ImportedStreamSettings, ...]:
         """Its streams, the first of them this one."""
         return (self, *self.also)
+
+    def region_elsewhere(self, ours: str) -> tuple[str, bool]:
+        """Return its regions in words, empty if there is only ours, and whether the text tells them."""
+        elsewhere = "" if {*self.regions} <= {ours} else " or ".join(self.regions)
+        return elsewhere, all(map(_REGION.fullmatch, self.regions))
 
     def first_option(self, *names: str) -> str | None:
         """Return the first of several options that has a value."""
@@ -182,6 +193,14 @@ class StreamCandidate:
         return frozenset(part.strip() for each in texts for part in each.split(","))
 
     @property
+    def regions(self) -> frozenset[str]:
+        """Regions of a Kinesis stream that the program names, each in words if the text does not tell it."""
+        places = _PLACES if self.kind == "kinesis" else ()
+        values = next((self.options[each.lower()] for each in places if each.lower() in self.options), ())
+        texts = (describe_values_with_lines((each,)) for each in values)
+        return frozenset(found[0] if (found := _REGION.search(each)) else each for each in texts)
+
+    @property
     def reads_several_topics(self) -> bool:
         """True if it reads several topics at once, or may."""
         return any(len(each) > 1 for each in self._alternatives)
@@ -235,7 +254,7 @@ def candidates_by_stream(
 ) -> list[tuple[StreamName, list[StreamCandidate]]]:
     """Return the streams that a program reads, each with its sources; none if the name of one has several values or none.
 
-    One name is two topics on two clusters.
+    One name is two topics on two clusters, and two Kinesis streams in two regions.
     """
     candidates_by_name: dict[tuple[Any, ...], tuple[StreamName, list[StreamCandidate]]] = {}
     for each in candidates:
@@ -245,7 +264,7 @@ def candidates_by_stream(
         for name in each.names:
             if name.name is None:
                 return []
-            key = (each.kind, name.name, name.pattern, each.brokers)
+            key = (each.kind, name.name, name.pattern, each.brokers, each.regions)
             candidates_by_name.setdefault(key, (name, []))[1].append(each)
     return list(candidates_by_name.values())
 

@@ -177,7 +177,6 @@ class _StreamChoice:
                 key: union_of_alternatives(*(each.options.get(key, ()) for each in chosen))
                 for key in ("classification", "delimiter")
             },
-            self.text,
         )
         self.notes += unkept
         settings = ImportedStreamSettings(
@@ -191,6 +190,9 @@ class _StreamChoice:
             reading=reading,
             ends=trigger.ends,
             payload=payload,
+            regions=()
+            if self.answers.stream
+            else tuple(sorted({region for each in chosen for region in each.regions})),
         )
         self.open = {}
         return settings

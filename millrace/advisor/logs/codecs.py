@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import cramjam
+import xxhash
 import zstandard
 
 PIECE = 64 * 1024
@@ -26,6 +27,9 @@ _SLICE = 512
 
 _LZ4_HEADER = struct.Struct("<8sBIII")
 _LZ4_RAW, _LZ4_PACKED = 0x10, 0x20
+_LZ4_SEED, _LZ4_BITS = 0x9747B28C, 0x0FFFFFFF
+"""Seed of lz4-java's checksum of a block, xxHash32, and its bits that are written (``LZ4BlockOutputStream``)."""
+
 _XERIAL_HEADER = 16
 _RAW_SNAPPY = re.compile(rb'[^{\n][^\n]{1,8}\{"Event":"')
 """Begin of a log in raw snappy: its length and the length of a literal come before the first event."""
@@ -113,19 +117,20 @@ def _decompress_zstd_or_gzip(stream: io.BufferedReader, opened: Callable[[], Any
 
 def _decompress_spark_lz4(stream: io.BufferedReader) -> Iterator[bytes]:
     for head in _block_headers(stream, _LZ4_HEADER.size):
-        magic, token, packed, size, _ = _LZ4_HEADER.unpack(head)
+        magic, token, packed, size, checksum = _LZ4_HEADER.unpack(head)
         if magic != b"LZ4Block" or size > _BLOCK_LIMIT:
             raise DamagedDataError("the file is damaged: an lz4 block has a wrong header")
         data = _read_exactly(stream, packed)
         method = token & 0xF0
-        if method == _LZ4_RAW:
-            yield data
-        elif method == _LZ4_PACKED:
-            yield bytes(cramjam.lz4.decompress_block(data, output_len=size))
-        else:
+        if method == _LZ4_PACKED:
+            data = bytes(cramjam.lz4.decompress_block(data, output_len=size))
+        elif method != _LZ4_RAW:
             raise DamagedDataError(
                 f"the file is damaged: an lz4 block has the unknown compression method {method}"
             )
+        if size and xxhash.xxh32_intdigest(data, seed=_LZ4_SEED) & _LZ4_BITS != checksum:
+            raise DamagedDataError("the file is damaged: an lz4 block has another checksum than its data")
+        yield data
 
 
 def _decompress_xerial_snappy(stream: io.BufferedReader) -> Iterator[bytes]:

@@ -2,7 +2,8 @@
 
 A log is one file, or a folder ``eventlog_v2_APP`` of rolled parts ``events_1_APP``, ``events_2_APP`` and so on, of
 which Spark may have compacted the older ones into ``events_2_APP.compact``. EMR Serverless writes the second kind below
-``applications/ID/jobs/ID/sparklogs/``. A suffix names the codec; a log that is still written ends in ``.inprogress``.
+``applications/ID/jobs/ID/sparklogs/``. A suffix names the codec; a log that is still written ends in ``.inprogress``. A
+compacted part that is still written, or was left so, is no part.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import io
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -46,7 +47,7 @@ _PART = re.compile(
 )
 _FOLDER = "eventlog_v2_"
 _NO_LOG = re.compile(
-    r"appstatus_.*|\..*|_.*|.*\.(crc|json|log|html|txt|tmp)|std(out|err)(\.gz)?|.*\.(jar|py|zip|parquet)"
+    r"appstatus_.*|\..*|_.*|.*\.(crc|json|log|html|txt|tmp)|std(out|err)(\.gz)?|.*\.(jar|py|zip|parquet|compact\.inprogress)"
 )
 _NAMED = re.compile(
     r"(local-\d+|application_\d+_\d+(_\d+)?|app-\d+-\d+|jr_[0-9a-f]+|spark-[0-9a-z-]+)(\..*)?"
@@ -240,7 +241,7 @@ def _group_rolled_parts(files: Iterable[LogFile]) -> Iterator[EventLog]:
         part = _PART.fullmatch(name)
         if name.startswith(_STATUS) and not name.endswith(_RUNNING):
             finished.add(folder)
-        if part and folder.rpartition("/")[2].startswith(_FOLDER):
+        if part and not _NO_LOG.fullmatch(name) and folder.rpartition("/")[2].startswith(_FOLDER):
             rolled[folder].append((int(part["index"]), bool(part["compact"]), file))
         elif (
             file.size
@@ -278,9 +279,13 @@ def _is_event_log(file: LogFile) -> bool:
     return begins or (file.asked and b'\n{"Event":"' in head)
 
 
-def _rolled_log(folder: str, parts: Iterable[tuple[int, bool, LogFile]], *, finished: bool) -> EventLog:
-    """Order parts by their numbers; a compacted part replaces all parts before it."""
-    numbered = sorted(parts, key=lambda each: each[:2])
+def _rolled_log(folder: str, parts: Sequence[tuple[int, bool, LogFile]], *, finished: bool) -> EventLog:
+    """Order parts by their numbers; a compacted part replaces all parts before it.
+
+    Of two files of one part, as a program that unpacks may leave them, the first is read.
+    """
+    once = {each[:2]: each for each in reversed(parts)}
+    numbered = sorted(once.values(), key=lambda each: each[:2])
     compacted = max((index for index, compact, _ in numbered if compact), default=0)
     needed_parts = [each for each in numbered if each[0] > compacted or (each[0] == compacted and each[1])]
     lost = (

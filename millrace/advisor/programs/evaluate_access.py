@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,11 @@ from millrace.advisor.programs.possible_values import (
     unknown_value,
 )
 from millrace.advisor.programs.program_state import ProgramState
-from millrace.advisor.programs.program_stream_model import StreamingFrame
+from millrace.advisor.programs.program_stream_model import (
+    StreamingFrame,
+    column_of_values,
+    payload_calls_in,
+)
 from millrace.advisor.programs.python_values import (
     NoPythonValueError,
     compute_for_each_choice,
@@ -85,7 +89,8 @@ class AccessEvaluator(ABC):
 
     def _value_of_key(self, of: Alternative, key: Values, line: int) -> Values:
         if isinstance(of.value, Unknown):
-            return (of,)
+            column = of.value.column and f"getitem({of.value.column})"
+            return (of._replace(value=replace(of.value, column=column)),)
         if isinstance(of.value, StreamingFrame):
             return _part_of_frame(of.value, key, line)
         if isinstance(of.value, MutableObject):
@@ -147,10 +152,10 @@ class AccessEvaluator(ABC):
             return self._value_of_key(of, known_value(name, line), line)
         if isinstance(value, StreamingFrame):  # na drops, fills or replaces values
             return _part_of_frame(value, known_value(None if name == "na" else name, line), line)
-        itself = isinstance(value, Unknown) or (
-            name == "value" and isinstance(value, str)
-        )  # or a member of an Enum
-        return (of,) if itself else unknown_value(f"the attribute {name}", line)
+        if isinstance(value, Unknown):
+            return (of._replace(value=replace(value, column=value.column and f"{value.column}.{name}")),)
+        is_member = name == "value" and isinstance(value, str)  # of an Enum
+        return (of,) if is_member else unknown_value(f"the attribute {name}", line)
 
     def _value_of_import(self, path: str, line: int) -> Values:
         if path in ("sys.argv", "os.environ"):
@@ -166,16 +171,19 @@ class AccessEvaluator(ABC):
         return Alternative(replace(of.value, owner=owner), of.line)
 
 
-def class_and_bases(start: ProgramClass) -> Iterator[ProgramClass]:
-    """Yield a class and those that it is made of."""
-    yield start
-    for each in start.bases:
-        yield from class_and_bases(each)
+def method_resolution_order(bases: Sequence[ProgramClass]) -> tuple[ProgramClass, ...]:
+    """Return the classes that a class of these bases is made of, in Python's order (C3); of bases without one, depth first."""
+    chains = [*([each, *each.above] for each in bases), [*bases]]
+    order: list[ProgramClass] = []
+    while chains := [rest for chain in chains if (rest := [each for each in chain if each not in order])]:
+        later = {each for chain in chains for each in chain[1:]}
+        order.append(next((chain[0] for chain in chains if chain[0] not in later), chains[0][0]))
+    return tuple(order)
 
 
 def find_member(of: ProgramClass, name: str) -> Values | None:
     """Return an attribute or method of a class or of those that it is made of."""
-    return next((each.scope.values[name] for each in class_and_bases(of) if name in each.scope.values), None)
+    return next((each.scope.values[name] for each in (of, *of.above) if name in each.scope.values), None)
 
 
 def has_own_method(of: Any, name: str) -> bool:
@@ -207,10 +215,9 @@ def _part_of_frame(frame: StreamingFrame, key: Values, line: int) -> Values:
     """
     kinds = {type(each.value) for each in contents_of(key)}
     if kinds <= {str, int} and not frame.shaped:
-        return unknown_value("a column", line)
+        return known_value(Unknown("a column", column=column_of_values(key)), line)
     plain = kinds <= {str, int, ListValue} and not library_functions.may_reshape("", [key])
-    payload = library_functions.payload_call_in([key], line)
-    return known_value(frame.after_call(line, payload, shaped=not plain), line)
+    return known_value(frame.after_call(line, payload_calls_in([key], line), shaped=not plain), line)
 
 
 def _item_or_slice(of: ListValue, key: Any, line: int) -> Values:

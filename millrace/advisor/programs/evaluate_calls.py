@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from millrace.advisor.programs import library_functions
 from millrace.advisor.programs.container_methods import call_container_method
 from millrace.advisor.programs.evaluate_access import (
-    class_and_bases,
     find_member,
     has_own_method,
 )
@@ -47,6 +46,10 @@ from millrace.advisor.programs.possible_values import (
     unknown_value,
 )
 from millrace.advisor.programs.program_state import Changes, Mark
+from millrace.advisor.programs.program_stream_model import (
+    column_of_call,
+    payload_calls_in,
+)
 from millrace.advisor.programs.python_values import (
     compute_for_each_choice,
 )
@@ -192,8 +195,12 @@ class CallEvaluator(LibraryCallEvaluator):
             return unknown_value("a call", line)
         given = [*arguments, *named.values.values()]
         reshapes = callee.reshapes or may_reshape("", given)
-        payload = callee.payload or library_functions.payload_call_in(given, line)
-        return known_value(replace(callee, reshapes=reshapes, payload=payload), line)
+        payloads = payload_calls_in([known_value(callee, line), *given], line)
+        of, _, method = callee.column.rpartition(".")
+        column = callee.column and column_of_call(callee.column, given)
+        if of and method.isidentifier():
+            column = column_of_call(method, [known_value(replace(callee, column=of), line), *given])
+        return known_value(replace(callee, reshapes=reshapes, payloads=payloads, column=column), line)
 
     def _call_program_function(
         self, callee: ProgramFunction, arguments: Sequence[Values], named: DictValue, line: int
@@ -208,11 +215,9 @@ class CallEvaluator(LibraryCallEvaluator):
             body = [*node.body, ast.Return(None, lineno=line)]
         scope = NameScope({}, callee.scope)
         if isinstance(callee.owner, ProgramInstance):
-            of = next(
-                (each for each in class_and_bases(callee.owner.of) if each.scope is callee.scope),
-                callee.owner.of,
-            )
-            of = ProgramClass(of.node, NameScope(), of.bases)
+            order = [callee.owner.of, *callee.owner.of.above]
+            place = next((at for at, each in enumerate(order) if each.scope is callee.scope), 0)
+            of = ProgramClass(order[place].node, NameScope(), tuple(order[place + 1 :]))
             scope.values["super"] = known_value(ProgramInstance(of, callee.owner.scope, callee.owner), line)
         owner = [] if callee.owner is None else [known_value(callee.owner, line)]
         self._bind_arguments(callee, [*owner, *arguments], named, scope)
@@ -280,7 +285,7 @@ class CallEvaluator(LibraryCallEvaluator):
         if constructor is None:  # a data class, whose fields are its arguments
             fields = {
                 each.target.id: (each, one.scope)
-                for one in [*class_and_bases(of)][::-1]
+                for one in [of, *of.above][::-1]
                 for each in one.node.body
                 if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
             }

@@ -45,7 +45,9 @@ from millrace.advisor.programs.possible_values import (
 from millrace.advisor.programs.program_stream_model import (
     FORMAT,
     StreamingFrame,
+    column_of_call,
     joined_frame,
+    payload_calls,
 )
 from millrace.advisor.programs.python_values import (
     NoPythonValueError,
@@ -219,8 +221,9 @@ class LibraryCallEvaluator(ExpressionEvaluator):
         if path in FUNCTIONS and not named.more and (not named.values or path == "json.dumps"):
             return compute_for_each_choice(FUNCTIONS[path], arguments, line, f"{path}()")
         reshapes = may_reshape(last, [*arguments, *named.values.values()])
-        payload = library_functions.payload_call(last, arguments, named.values, line)
-        return known_value(Unknown(f"{path}()", reshapes, payload=payload), line)
+        payloads = payload_calls(last, arguments, named.values, line)
+        column = column_of_call(last, [*arguments, *named.values.values()])
+        return known_value(Unknown(f"{path}()", reshapes, payloads=payloads, column=column), line)
 
     def _call_passed_functions(self, batch_arguments: Sequence[Values], named: DictValue, line: int) -> None:
         """Call the functions that a library is given, as a thread or a pool may call them."""

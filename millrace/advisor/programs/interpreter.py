@@ -13,6 +13,7 @@ from functools import partial
 
 from millrace.advisor.programs.evaluate_access import (
     dotted_name,
+    method_resolution_order,
 )
 from millrace.advisor.programs.evaluate_assignments import AssignmentEvaluator
 from millrace.advisor.programs.possible_values import (
@@ -22,6 +23,7 @@ from millrace.advisor.programs.possible_values import (
     ProgramClass,
     ProgramFunction,
     ProgramInstance,
+    Unknown,
     Values,
     first_unknown,
     known_value,
@@ -128,6 +130,12 @@ class Interpreter(AssignmentEvaluator):
     ) -> Values:
         """Return a function or class after the decorators of the program; those of libraries leave it as it is."""
         for each in reversed(node.decorator_list):
+            name = dotted_name(each.func if isinstance(each, ast.Call) else each)
+            if name.rpartition(".")[2] in (
+                "udf",
+                "pandas_udf",
+            ):  # it gets columns, and is called with their values
+                return known_value(Unknown(f"{node.name}()", column="udf"), node.lineno)
             decorators = self.evaluate_expression(each, scope)
             if any(isinstance(one.value, ProgramFunction | ProgramClass) for one in decorators):
                 value = self.call_each(decorators, [value], DictValue(), node.lineno)
@@ -142,7 +150,7 @@ class Interpreter(AssignmentEvaluator):
             if isinstance(each.value, ProgramClass)
         )
         self.run_statements(node.body, inner)
-        made = known_value(ProgramClass(node, inner, bases), node.lineno)
+        made = known_value(ProgramClass(node, inner, method_resolution_order(bases)), node.lineno)
         self._assign_name(node.name, self._decorated_value(made, node, scope), scope)
 
     def _run_by_condition(

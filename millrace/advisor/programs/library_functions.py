@@ -18,7 +18,6 @@ from millrace.advisor.programs.possible_values import (
     MOST_ITEMS,
     DictValue,
     LibraryName,
-    PayloadCall,
     Unknown,
     Values,
     as_dictionary,
@@ -237,50 +236,16 @@ def may_reshape(
         value.reshapes or function in ("expr", "selectExpr") or is_foreign(value.origin)
         if isinstance(value, Unknown)
         else isinstance(value, str) and _RESHAPING_TEXT.search(value)
-        for value in _values_at_any_depth(arguments)
+        for value in values_at_any_depth(arguments)
     )
 
 
-def _values_at_any_depth(arguments: Iterable[Values]) -> Iterator[Any]:
+def values_at_any_depth(arguments: Iterable[Values]) -> Iterator[Any]:
+    """Return values, and those in their lists and dictionaries."""
     pending = [*arguments]
     for values in itertools.islice(pending, MOST_ITEMS):
         pending += (inner for value, _ in contents_of(values) for inner in values_inside(value))
     return (value for values in pending[:MOST_ITEMS] for value, _ in contents_of(values))
-
-
-DECODERS = re.compile(r"\b(?:from_(avro|csv|json|protobuf|xml)|get_(json)_object|(json)_tuple)\b")
-"""Functions of Spark that decode payloads."""
-
-_DECODING_TEXT = re.compile(rf"{DECODERS.pattern}\s*\(", re.IGNORECASE)
-
-
-def payload_call_in(arguments: Iterable[Values], line: int) -> PayloadCall | None:
-    """Return the call that decodes payloads among columns and the texts of columns; None if there is none."""
-    for value in _values_at_any_depth(arguments):
-        if isinstance(value, Unknown) and value.payload is not None:
-            return value.payload
-        if isinstance(value, str) and (call := _DECODING_TEXT.search(value)):
-            return PayloadCall(call[call.lastindex or 0].lower(), line)
-    return None
-
-
-def payload_call(
-    function: str, arguments: Sequence[Values], named: Mapping[str, Values], line: int
-) -> PayloadCall | None:
-    """Return the call that decodes payloads: a function of this name, or one among its arguments."""
-    call = DECODERS.fullmatch(function)
-    if call is None:
-        return payload_call_in([*arguments, *named.values()], line)
-    kind = call[call.lastindex or 0]
-    of_message = (
-        {"message": named.get("messageName", arguments[1] if len(arguments) > 1 else ())}
-        if kind == "protobuf"
-        else {}
-    )
-    options = named.get(
-        "options", arguments[2 + len(of_message)] if len(arguments) > 2 + len(of_message) else ()
-    )
-    return PayloadCall(kind, line, single_texts({**of_message, **as_dictionary(options).values}))
 
 
 def single_texts(options: Mapping[str, Values]) -> tuple[tuple[str, str | None], ...]:

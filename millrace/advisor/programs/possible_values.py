@@ -36,11 +36,20 @@ Values = tuple[Alternative, ...]
 
 
 class PayloadCall(NamedTuple):
-    """A call of Spark that decodes payloads, such as ``from_avro``: its format, its line, and its options; None for an unknown one."""
+    """A call of Spark that decodes payloads, such as ``from_avro``.
+
+    Attributes
+    ----------
+    settings
+        Its options; None for an unknown one.
+    column
+        The column that it decodes, in SQL.
+    """
 
     kind: str
     line: int
     settings: tuple[tuple[str, str | None], ...] = ()
+    column: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,8 +61,10 @@ class Unknown:
     """Whether it is a column that makes several rows of one, or one of several."""
     unset: bool = False
     """Whether a run has None in its place, as the job's settings do not name it: ``or`` gives the program's default."""
-    payload: PayloadCall | None = None
-    """The call that decodes payloads and of which it is a result."""
+    payloads: tuple[PayloadCall, ...] = ()
+    """The calls that decode payloads and of which it is a result."""
+    column: str = ""
+    """The column that it is, in SQL; empty where that is not known."""
 
 
 ABSENT: Values = (Alternative(Unknown("a key that a branch sets"), 0),)
@@ -214,14 +225,15 @@ class ProgramFunction:
     """Values of its parameters at its definition."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ProgramClass:
     """A class of the program."""
 
     node: ast.ClassDef
     scope: NameScope
     """Its attributes and methods."""
-    bases: tuple[ProgramClass, ...] = ()
+    above: tuple[ProgramClass, ...] = ()
+    """The classes that it is made of, in the order in which Python looks for a method."""
 
 
 @dataclass(frozen=True)

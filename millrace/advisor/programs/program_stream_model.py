@@ -1,16 +1,21 @@
-"""Model of a program's streams: sources, queries, DataFrames between them, and options by the methods that set them."""
+"""Model of a program's streams: sources, queries, DataFrames between them, columns that decode payloads, and options by the methods that set them."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from millrace.advisor.programs.library_functions import single_texts, values_at_any_depth
 from millrace.advisor.programs.possible_values import (
+    MOST_ITEMS,
+    MOST_VALUES,
     Alternative,
     DictValue,
     FunctionNode,
+    LibraryName,
     PayloadCall,
     Unknown,
     Values,
@@ -30,6 +35,134 @@ its sink.
 """
 
 
+DECODERS = re.compile(r"\b(?:from_(avro|csv|json|protobuf|xml)|get_(json)_object|(json)_tuple)\b")
+"""Functions of Spark that decode payloads."""
+
+PAYLOAD_COLUMNS = ("value", "data")
+"""The payload in what Spark reads of Kafka and of Kinesis."""
+
+UNCLEAR = "?"
+"""A part of a column in SQL that the text does not tell."""
+
+UNCLEAR_PAYLOAD = frozenset((each, UNCLEAR) for each in PAYLOAD_COLUMNS)
+
+_LONGEST_COLUMN = 512
+_DECODING_TEXT = re.compile(rf"{DECODERS.pattern}\s*\(", re.IGNORECASE)
+_CAST_TEXT = re.compile(r"(?:(?:try_)?cast|decode|string|binary) ?\(", re.IGNORECASE)
+_NAMED_TEXT = re.compile(r"(?:\s?select )?(.+?)(?: as |(?<=\)) )(\w+)(?: from .*)?", re.IGNORECASE)
+_SQL_TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
+
+
+def column_of_values(values: Values) -> str:
+    """Return the column that a function of Spark is given, in SQL and without its texts."""
+    value = values[0].value if len(values) == 1 else None
+    if isinstance(value, Unknown):
+        return value.column or UNCLEAR
+    if isinstance(value, LibraryName):  # rows.value, in a function that is not evaluated
+        return value.path.rpartition(".")[2]
+    return _sql_without_texts(str(value)) if isinstance(value, str | int) else UNCLEAR
+
+
+def _sql_without_texts(sql: str) -> str:
+    return " ".join(_SQL_TEXT.sub(UNCLEAR, sql).replace("`", "").split())
+
+
+def column_of_call(function: str, arguments: Sequence[Values]) -> str:
+    """Return the column that a function of Spark gives, or a method of a column with that as its first argument, in SQL."""
+    first = column_of_values(arguments[0] if arguments else ())
+    if function in ("alias", "name") and len(arguments) > 1:
+        return f"{first} AS {column_of_values(arguments[1])}"
+    if function in ("astype", "cast", "col", "column", "expr", "lit"):
+        return first
+    others = [
+        UNCLEAR if any(isinstance(one.value, str) for one in each) else column_of_values(each)
+        for each in arguments[1:]
+    ]
+    return f"{function}({', '.join([first, *others])})"[:_LONGEST_COLUMN]
+
+
+def parts_of_list(text: str) -> list[str]:
+    """Return what stands between commas outside brackets, up to the end of these brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "([") - (character in ")]")
+        if depth < 0:
+            break
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def column_without_casts(text: str) -> str:
+    """Return the column that casts of it and its new name stand for."""
+    named = _NAMED_TEXT.fullmatch(text)
+    column = (named[1] if named else text).strip()
+    while call := _CAST_TEXT.match(column):
+        inside = parts_of_list(column[call.end() :])
+        if column[call.end() :] != f"{','.join(inside)})":
+            break
+        column = re.sub(r" as \w+ ?$", "", inside[0], flags=re.IGNORECASE).strip()
+    return column
+
+
+def names_of_columns(method: str, arguments: Sequence[Values]) -> Iterable[tuple[str, str]]:
+    """Return the names that a method of a frame gives to columns, each with its column in SQL."""
+    if method in ("withColumn", "withColumnRenamed") and len(arguments) > 1:
+        name, column = arguments[:: 1 if method == "withColumn" else -1][:2]
+        return [(column_of_values(name), column_of_values(column))]
+    if method == "withColumns" and arguments:
+        table = as_dictionary(arguments[0]).values
+        return [(str(name), column_of_values(column)) for name, column in table.items()]
+    texts = [
+        part
+        for value in values_at_any_depth(arguments)
+        if isinstance(value, Unknown | str)
+        for part in parts_of_list(column_of_values(known_value(value, 0)))
+    ]
+    return [(named[2], named[1]) for each in texts if (named := _NAMED_TEXT.fullmatch(each))]
+
+
+def payload_calls_in(arguments: Iterable[Values], line: int) -> tuple[PayloadCall, ...]:
+    """Return the calls that decode payloads among columns and the texts of columns."""
+    calls: list[PayloadCall] = []
+    for value in values_at_any_depth(arguments):
+        if isinstance(value, Unknown):
+            calls += value.payloads
+        elif isinstance(value, str):
+            text = _sql_without_texts(value)
+            calls += [
+                PayloadCall(
+                    each[each.lastindex or 0].lower(), line, column=parts_of_list(text[each.end() :])[0]
+                )
+                for each in itertools.islice(_DECODING_TEXT.finditer(text), MOST_VALUES)
+            ]
+    return tuple(dict.fromkeys(calls))
+
+
+def payload_calls(
+    function: str, arguments: Sequence[Values], named: Mapping[str, Values], line: int
+) -> tuple[PayloadCall, ...]:
+    """Return the calls that decode payloads: a function of this name, and those among its arguments."""
+    call = DECODERS.fullmatch(function)
+    inside = payload_calls_in([*arguments, *named.values()], line)
+    if call is None:
+        return inside
+    kind = call[call.lastindex or 0]
+    of_message = (
+        {"message": named.get("messageName", arguments[1] if len(arguments) > 1 else ())}
+        if kind == "protobuf"
+        else {}
+    )
+    options = named.get(
+        "options", arguments[2 + len(of_message)] if len(arguments) > 2 + len(of_message) else ()
+    )
+    settings = single_texts({**of_message, **as_dictionary(options).values})
+    column = column_of_values(next(iter([*arguments, *named.values()]), ()))
+    return (*inside, PayloadCall(kind, line, settings, column))
+
+
 @dataclass(frozen=True)
 class StreamingFrame:
     """A streaming DataFrame.
@@ -47,7 +180,9 @@ class StreamingFrame:
     handed_on
         Calls of functions that are not read from which it came back, each with its line.
     payloads
-        Numbers of sources, each with the first call that decodes its payloads.
+        Numbers of sources, each with a call that decodes its payloads.
+    columns
+        Names that calls gave to columns, each with its column in SQL, as far as that is known.
     """
 
     sources: frozenset[int] = frozenset()
@@ -56,24 +191,46 @@ class StreamingFrame:
     lines: frozenset[int] = frozenset()
     handed_on: frozenset[tuple[int, str]] = frozenset()
     payloads: frozenset[tuple[int, PayloadCall]] = frozenset()
+    columns: frozenset[tuple[str, str]] = frozenset()
 
-    def after_call(self, line: int, payload: PayloadCall | None = None, *, shaped: bool) -> StreamingFrame:
-        """Return the frame that a call makes of it, whose columns may decode its payloads."""
-        decoded = {source for source, _ in self.payloads}
-        new = frozenset((each, payload) for each in self.sources - decoded if payload is not None)
+    def after_call(
+        self,
+        line: int,
+        payloads: Iterable[PayloadCall] = (),
+        names: Iterable[tuple[str, str]] = (),
+        *,
+        shaped: bool,
+    ) -> StreamingFrame:
+        """Return the frame that a call makes of it, which may decode its payloads and give names to columns."""
+        known = dict[str, str]()
+        for name, column in self.columns:
+            known[name] = UNCLEAR if name in known else column
+        calls = [each._replace(column=_column_of_source(each.column, known)) for each in payloads]
+        named = {name.lower(): _column_of_source(column, known) for name, column in names}
+        columns = [*(each for each in self.columns if each[0] not in named), *named.items()]
         return replace(
-            self, shaped=self.shaped or shaped, lines=self.lines | {line}, payloads=self.payloads | new
+            self,
+            shaped=self.shaped or shaped,
+            lines=self.lines | {line},
+            payloads=self.payloads | {(source, call) for source in self.sources for call in calls},
+            columns=frozenset(columns) if len(columns) < MOST_ITEMS else UNCLEAR_PAYLOAD,
         )
+
+
+def _column_of_source(column: str, known: Mapping[str, str]) -> str:
+    """Return a column with those of what was read in place of names that calls gave."""
+    text = re.sub(r"[\w$]+", lambda name: known.get(name[0].lower(), name[0]), column_without_casts(column))
+    return text if len(text) < _LONGEST_COLUMN else UNCLEAR
 
 
 def joined_frame(frames: Sequence[StreamingFrame]) -> StreamingFrame:
     """Return the frame that is made of several."""
-    sources, lines, handed_on, payloads = (
+    sources, lines, handed_on, payloads, columns = (
         frozenset[Any]().union(*(getattr(each, name) for each in frames))
-        for name in ("sources", "lines", "handed_on", "payloads")
+        for name in ("sources", "lines", "handed_on", "payloads", "columns")
     )
     doubtful, shaped = (any(getattr(each, name) for each in frames) for name in ("doubtful", "shaped"))
-    return StreamingFrame(sources, doubtful, shaped, lines, handed_on, payloads)
+    return StreamingFrame(sources, doubtful, shaped, lines, handed_on, payloads, columns)
 
 
 def alternative_frame(frames: Sequence[StreamingFrame]) -> StreamingFrame:
@@ -126,7 +283,7 @@ class Query:
     lines: frozenset[int] = field(default=frozenset(), compare=False)
     """Of the calls that make its rows of what was read."""
     payloads: frozenset[tuple[ProgramSource, PayloadCall]] = field(default=frozenset(), compare=False)
-    """The first call that decodes the payloads of a source."""
+    """Calls that decode the payloads of a source."""
 
 
 @dataclass(frozen=True)

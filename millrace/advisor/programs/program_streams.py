@@ -21,11 +21,9 @@ from millrace.advisor.programs.evaluate_expressions import (
 )
 from millrace.advisor.programs.interpreter import Interpreter
 from millrace.advisor.programs.library_functions import (
-    DECODERS,
     ROW_BY_ROW_METHODS,
     LaunchArguments,
     may_reshape,
-    payload_call_in,
 )
 from millrace.advisor.programs.possible_values import (
     DictValue,
@@ -48,17 +46,21 @@ from millrace.advisor.programs.possible_values import (
 )
 from millrace.advisor.programs.program_stream_model import (
     CATALOG,
+    DECODERS,
     FORMAT,
     GLUE,
     SINK,
     TRIGGER,
+    UNCLEAR_PAYLOAD,
     ProgramSource,
     ProgramStreams,
     Query,
     StreamingFrame,
     alternative_frame,
     joined_frame,
+    names_of_columns,
     options_of_method,
+    payload_calls_in,
     settings_of_method,
     with_lower_case_names,
 )
@@ -169,7 +171,8 @@ class _StreamInterpreter(Interpreter):
         key = (line, origin)
         self._handed_back |= frame.handed_on - {key}
         self._handed_on[key] = joined_frame([self._handed_on.get(key, frame), frame])
-        return replace(frame, handed_on=frozenset([key]))
+        # What comes back may have any column under these names.
+        return replace(frame, handed_on=frozenset([key]), columns=UNCLEAR_PAYLOAD)
 
     def _query(
         self,
@@ -190,7 +193,7 @@ class _StreamInterpreter(Interpreter):
             given[SINK] = known_value(definitions_and_values_used(sinks, self.module), line)
         functions = [one for each in sinks if (one := self._function_of_sink(each.value)) is not None]
         for each in functions:
-            frame = frame.after_call(line, self._payload_call_of_function(each), shaped=False)
+            frame = frame.after_call(line, self._payload_calls_of_function(each), shaped=False)
         made = self._query(line, frame, given, functions[0] if functions else None)
         if made in self._queries:  # another round or branch may have made its rows in another way
             same = self._queries.pop(self._queries.index(made))
@@ -199,8 +202,8 @@ class _StreamInterpreter(Interpreter):
         self._doubtful |= frame.doubtful
         self._handed_back |= frame.handed_on
 
-    def _payload_call_of_function(self, function: FunctionNode) -> PayloadCall | None:
-        """Return the first call in a function, and in those that it calls by their names, that decodes payloads."""
+    def _payload_calls_of_function(self, function: FunctionNode) -> list[PayloadCall]:
+        """Return the calls in a function, and in those that it calls by their names, that decode payloads."""
         pending, found = list[ast.AST]([function]), list[PayloadCall]()
         for each in pending:
             for inner in ast.walk(each):
@@ -214,9 +217,8 @@ class _StreamInterpreter(Interpreter):
                     if isinstance(inner, ast.Call) and DECODERS.fullmatch(name)
                     else known_value(text, function.lineno)
                 )
-                call = payload_call_in([values], function.lineno)
-                found += [] if call is None else [call]
-        return min(found, key=lambda call: call.line, default=None)
+                found += payload_calls_in([values], function.lineno)
+        return found
 
     def _function_of_sink(self, value: Any) -> FunctionNode | None:
         """Return the function that a sink is; of an object the one that a call of it runs, of a lambda the one that it calls."""
@@ -352,7 +354,8 @@ class _StreamInterpreter(Interpreter):
         others = [_streaming_frames_as_one(each) for each in given]
         joined = joined_frame([frame, *(each for each in others if each is not None)])
         plain = name in ROW_BY_ROW_METHODS and not may_reshape(name, given, self.is_foreign)
-        return known_value(joined.after_call(line, payload_call_in(given, line), shaped=not plain), line)
+        calls, names = payload_calls_in(given, line), names_of_columns(name, given)
+        return known_value(joined.after_call(line, calls, names, shaped=not plain), line)
 
     def _frame_of_views(self, text: Values, line: int) -> Values | None:
         words = {
@@ -369,13 +372,10 @@ class _StreamInterpreter(Interpreter):
         ]
         if not frames and first_unknown(text) is not None:  # a query that is not known may name any view
             frames = [each.value for values in self._views.values.values() for each in values]
-        return (
-            known_value(
-                joined_frame(frames).after_call(line, payload_call_in([text], line), shaped=True), line
-            )
-            if frames
-            else None
-        )
+        if not frames:
+            return None
+        calls, names = payload_calls_in([text], line), names_of_columns("sql", [text])
+        return known_value(joined_frame(frames).after_call(line, calls, names, shaped=True), line)
 
     def _frame_of_new_source(self, options: DictValue, line: int) -> Values:
         values = {key: as_option_values(value) for key, value in options.values.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from millrace.advisor.programs.possible_values import (
@@ -147,7 +148,7 @@ def compute_for_each_choice(
     for choice in itertools.islice(choices, MOST_VALUES + 1):
         lost = first_unknown(choice)
         if lost is not None:
-            alternatives.append(lost)
+            alternatives.append(lost._replace(value=replace(lost.value, column="")))
             continue
         at = max((each.line for each in choice), default=line) or line
         try:

@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 
 import cramjam
+import xxhash
 import zstandard
 
 from millrace.advisor.logs.event_log_to_history import read_history
@@ -22,13 +23,19 @@ def history_of(path):
     return read_history(find_event_logs(str(path))[0])
 
 
+def lz4_block(text: bytes, *, raw: bool = False) -> bytes:
+    """A block of lz4-java, with its checksum."""
+    data = text if raw else bytes(cramjam.lz4.compress_block(text, store_size=False))
+    checksum = xxhash.xxh32_intdigest(text, seed=0x9747B28C) & 0x0FFFFFFF
+    return struct.pack("<8sBIII", b"LZ4Block", 0x15 if raw else 0x25, len(data), len(text), checksum) + data
+
+
 def lz4(text: bytes) -> bytes:
     """lz4-java's block stream: packed blocks, a raw one, and the empty one at the end."""
     out = b""
     for at in range(0, len(text), 30_000):
         piece = text[at : at + 30_000]
-        packed = bytes(cramjam.lz4.compress_block(piece, store_size=False))
-        out += struct.pack("<8sBIII", b"LZ4Block", 0x25, len(packed), len(piece), 0) + packed
+        out += lz4_block(piece)
     out += struct.pack("<8sBIII", b"LZ4Block", 0x15, 0, 0, 0)
     return out
 

@@ -278,6 +278,11 @@ def test_a_rolled_log_with_a_compacted_begin(tmp_path):
     assert [len(each.batches) for each in whole.queries] == [7, 8]
     assert not (whole.lost)
     assert not (whole.ended_at)
+    (folder / "events_2_00b.lz4.compact.inprogress").write_bytes(thirds[0] + thirds[1][:9999])
+    (folder / "events_1_00b.lz4").write_bytes(lz4(thirds[0]))
+    again = history_of(tmp_path)
+    assert [len(each.batches) for each in again.queries] == [7, 8]
+    assert not again.ended_at
     last = folder / f"events_{len(thirds)}_00b"
     last.rename(tmp_path / "elsewhere.txt")
     assert history_of(tmp_path).ended_at == "its last part is missing, as the application has ended"

@@ -35,7 +35,7 @@ from millrace.cli.watch.advised_changes_with_forecasts import forecasts_document
 from millrace.config import ConfigurationError
 from tests.unit.advisor.event_log_writer import write
 from tests.unit.advisor.healthy_query_history import history
-from tests.unit.advisor.packed_logs import TEXT
+from tests.unit.advisor.packed_logs import TEXT, lz4_block
 
 START = b'{"Event":"SparkListenerLogStart","Spark Version":"3.5.7"}\n'
 TASK = b'{"Event":"SparkListenerTaskStart","x":"' + b"0" * 200 + b'"}\n'
@@ -59,9 +59,7 @@ def _gzip(unit: bytes, size: int) -> bytes:
 
 def _lz4(unit: bytes, size: int) -> bytes:
     text = unit * (1024 * 1024 // len(unit))
-    packed = bytes(cramjam.lz4.compress_block(text, store_size=False))
-    block = struct.pack("<8sBIII", b"LZ4Block", 0x25, len(packed), len(text), 0) + packed
-    return struct.pack("<8sBIII", b"LZ4Block", 0x15, len(START), len(START), 0) + START + block * (size >> 20)
+    return lz4_block(START, raw=True) + lz4_block(text) * (size >> 20)
 
 
 def _snappy(unit: bytes, size: int) -> bytes:

@@ -135,6 +135,51 @@ PAYLOADS = {
         f"{AVRO}df = df.withColumn('v', F.expr('substring(value, 6, length(value)-5)'))\ndf.select(from_avro('v', S)).{TABLE}",
         {"kind": "avro", "framing": "confluent", "registry": "(open)", "subject": "(open)"},
     ),
+    "Avro behind Glue's header": (
+        f"{AVRO}df.select(from_avro(F.expr('substring(value, 19)'), S)).{TABLE}",
+        {"kind": "avro", "framing": "glue", "writers": "(open)"},
+    ),
+    "Avro behind a header cut by a column's method": (
+        f"{AVRO}df.select(from_avro(F.col('value').substr(F.lit(6), F.length('value') - F.lit(5)), S)).{TABLE}",
+        {"kind": "avro", "framing": "confluent", "registry": "(open)", "subject": "(open)"},
+    ),
+    "Avro behind a header of a constant's length": (
+        f"{AVRO}H = 5\ndf.select(from_avro(F.expr(f'substring(value, {{H + 1}}, length(value) - {{H}})'), S)).{TABLE}",
+        {"kind": "avro", "framing": "confluent", "registry": "(open)", "subject": "(open)"},
+    ),
+    "Avro behind a header cut by a function": (
+        f"{AVRO}@F.udf('binary')\ndef strip(b):\n  return b[5:]\ndf.select(from_avro(strip('value'), S)).{TABLE}", "(open)",
+    ),
+    "Avro behind a header cut by a lambda": (
+        f"{AVRO}strip = F.udf(lambda b: b[5:], 'binary')\ndf.select(from_avro(strip(df.value), S)).{TABLE}", "(open)",
+    ),
+    "Avro behind another header": (f"{AVRO}df.select(from_avro(F.expr('substring(value, 11)'), S)).{TABLE}", "(open)"),
+    "Avro, and a month of a date": (f"{AVRO}df.select(from_avro('value', S)).withColumn('m', F.substring('day', 6, 2)).{TABLE}", "avro"),
+    "a key in JSON": (
+        f"{AVRO}df.select(F.from_json(F.col('key').cast('string'), 'a INT'), from_avro('value', S)).{TABLE}", "avro",
+    ),
+    "a header in JSON, with a name": (
+        f"df = df.withColumn('h', F.col('headers')[0]['value'].cast('string'))\n"
+        f"df.select(F.from_json('h', 'a INT'), F.from_csv(df['value'].cast('string'), 'a INT')).{TABLE}", "csv",
+    ),
+    "a key in JSON, and no other call": (f"df.select(F.from_json('key', 'a INT')).{TABLE}", None),
+    "a named column": (f"df.selectExpr('CAST(value AS STRING) AS text').select(F.from_csv('text', 'a INT')).{TABLE}", "csv"),
+    "a column named without AS": (f"df.selectExpr('key', 'CAST(value AS STRING) text').select(F.from_csv(F.col('text'), 'a INT')).{TABLE}", "csv"),
+    "a named column of SQL": (
+        "df.createOrReplaceTempView('v')\nrows = spark.sql('SELECT key, decode(value, \"utf-8\") AS text FROM v')\n"  # noqa: S608
+        f"rows.select(F.from_csv(F.col('text'), 'a INT')).{TABLE}", "csv",
+    ),
+    "a renamed column": (f"df.withColumnRenamed('value', 'text').select(F.from_csv(F.col('text').astype('string'), 'a INT')).{TABLE}", "csv"),
+    "named columns": (f"df.withColumns({{'text': df.value.cast('string')}}).select(F.from_csv('text', 'a INT')).{TABLE}", "csv"),
+    "bytes that a function decompressed": (
+        f"import gzip\nunzip = F.udf(lambda b: gzip.decompress(b).decode())\ndf.select(F.from_json(unzip(F.col('value')), 'a INT')).{TABLE}",
+        "(open)",
+    ),
+    "base64": (f"df = df.withColumn('value', F.unbase64('value').cast('string'))\ndf.select(F.from_json('value', 'a INT')).{TABLE}", "(open)"),
+    "one of two columns": (
+        f"if flag():\n  df = df.withColumn('value', F.unbase64('value'))\ndf.select(F.from_csv('value', 'a INT')).{TABLE}", "(open)",
+    ),
+    "what Glue reads": (f"df.select(F.from_csv(F.col('$json$data_infer_schema$_temporary$').cast('string'), 'a INT')).{TABLE}", "csv"),
     "Protobuf": (
         "from pyspark.sql.protobuf.functions import from_protobuf\n"
         f"df.select(from_protobuf(df.value, 'shop.Order', 's3://b/x.desc')).{TABLE}",
@@ -179,6 +224,29 @@ def test_the_payload_format_is_that_of_the_program(shape: str) -> None:
     [job] = made["jobs"].values()
     land = job["queries"]["land-orders"]
     assert up_to_open(land.get("format")) == expected
+
+
+UNCLEAR = {
+    "a part": ("F.from_json(F.get_json_object(F.col('value').cast('string'), '$.Message'), 'a INT')", "json", "decodes a part of the payload again"),
+    "a column of no known name": ("F.from_csv('text', 'a INT')", "csv", "does not tell whether it is the payload"),
+    "a computed column": ("F.from_csv(F.col('a') + F.col('value'), 'a INT')", "csv", "does not tell whether it is the payload"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", UNCLEAR)
+def test_a_call_that_may_not_decode_the_payload_is_noted(shape: str) -> None:
+    call, payload, note = UNCLEAR[shape]
+    said = settings_of_program(f"{ORDERS}df.select({call}).{TABLE}")
+    assert said.payload == payload
+    assert [each for each in said.notes if note in each and each.startswith("line 3 ")]
+
+
+def test_a_function_of_another_module_may_change_the_payload() -> None:
+    text = (
+        f"{ORDERS}from shop import unpack\ndf = unpack(df)\ndf.select(F.from_csv('value', 'a INT')).{TABLE}"
+    )
+    notes = settings_of_program(text).notes
+    assert any("does not tell whether it is the payload" in each for each in notes)
 
 
 def test_each_of_two_streams_has_its_format() -> None:

@@ -333,6 +333,28 @@ def _kafka() -> RunningJob:
     return RunningJob("glue:orders", "123456789012", "us-east-1", {"engine": "glue"}, said)
 
 
+@pytest.mark.parametrize(
+    ("region", "shards", "note"),
+    [
+        ("us-east-1", True, False),
+        ("eu-west-1", False, False),
+        ("os.environ['SOURCE']", True, True),
+    ],
+)
+def test_the_shards_of_a_stream_are_not_those_of_its_namesake_in_another_region(
+    client, theirs, region, shards, note
+):
+    text = (
+        f"import os\nspark.readStream.format('kinesis').option('streamName', '{theirs}')"
+        f".option('awsRegion', {region if 'os' in region else repr(region)}).load().writeStream.start()"
+    )
+    client("s3").put_object(Bucket=theirs, Key="glue.py", Body=text.encode())
+    found = read_running_glue_job(client, theirs, "us-east-1")
+    assert found.shards == ({theirs: 3} if shards else {})
+    told = [each for each in found.notes if each.startswith(f"the region of {theirs} is the environment")]
+    assert len(told) == note
+
+
 def test_versions_that_are_not_run_are_a_change_that_is_told(client, theirs):
     client("glue").create_job(
         Name=f"{theirs}-old",

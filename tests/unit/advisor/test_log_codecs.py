@@ -55,6 +55,17 @@ def test_what_sparks_own_codecs_packed(codec):
     assert b"\n".join(LogLines(find_event_logs(str(DATA / f"begin.{codec}"))[0])) == begin
 
 
+def test_a_flipped_bit_of_lz4_changes_no_line(tmp_path):
+    whole = (DATA / "begin.lz4").read_bytes()
+    good, file = list(LogLines(find_event_logs(str(DATA / "begin.lz4"))[0])), tmp_path / "local-1"
+    for place in range(21, len(whole), 211):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        log = LogLines(find_event_logs(str(tmp_path))[0])
+        lines = list(log)
+        assert log.ended_at or log.cut_off, place
+        assert lines == good[: len(lines)], place
+
+
 @settings(max_examples=150)
 @given(
     head=some.sampled_from(

@@ -370,3 +370,39 @@ def test_a_query_that_makes_other_rows_is_not_replaced_by_the_landing_table(shap
     )  # fmt: skip
     said = settings_of_program(text)
     assert [each.name for each in said.written] == ["delta_7"] * shaped
+
+
+REGIONS = """
+for r in ["us-east-1", "eu-west-1"]:
+    d = spark.readStream.format("aws-kinesis").option("kinesis.endpointUrl", f"https://kinesis.{r}.amazonaws.com")
+    d = d.option("kinesis.streamName", "clicks").load()
+    d.writeStream.format("parquet").option("path", f"s3://b/{r}").trigger(processingTime="5 seconds").start()
+"""
+
+
+def test_one_name_in_two_regions_is_two_streams_and_the_other_regions_is_open() -> None:
+    said = settings_of_program(REGIONS)
+    assert [(each.name, each.regions) for each in said.settings_of_all_streams] == [
+        ("clicks", ("us-east-1",)),
+        ("clicks", ("eu-west-1",)),
+    ]
+    streams = imported(said, partitions=None)["streams"]
+    assert streams["clicks"]["existing"] == "clicks"
+    assert streams["clicks-2"]["existing"].startswith("(open) clicks is in eu-west-1, and")
+    assert streams["clicks-2"]["shards"].startswith("(open)")
+
+
+@pytest.mark.parametrize(
+    ("place", "regions"),
+    [
+        ("'streamARN', 'arn:aws:kinesis:eu-west-1:123456789012:stream/clicks'", ("eu-west-1",)),
+        ("'awsRegion', os.environ['SOURCE']", ("the environment variable SOURCE (line 2)",)),
+        ("'x', 'y'", ()),
+    ],
+)
+def test_the_region_of_a_stream_is_that_of_its_arn_or_its_reader(
+    place: str, regions: tuple[str, ...]
+) -> None:
+    text = f"import os\nspark.readStream.format('kinesis').option('streamName', 'clicks').option({place}).load().writeStream.start()"
+    [each] = settings_of_program(text).settings_of_all_streams
+    assert each.regions == regions

@@ -75,6 +75,11 @@ KNOWN = {
     "a, b = A(), A()\na.l.append(1)\nt = a.l, b.l",
     "fields of the data class above": "from dataclasses import dataclass\n@dataclass\nclass A:\n  x: int\n@dataclass\nclass B(A):\n  y: int\n"
     "b = B(1, 2)\nt = b.x, b.y",
+    "classes over a common one": "class A:\n  x = 1\nclass B(A):\n  pass\nclass C(A):\n  x = 2\nclass D(B, C):\n  pass\nt = D.x, D().x",
+    "a method above is that of a sibling": "class A:\n  def f(self):\n    return ['A']\nclass B(A):\n  def f(self):\n    return ['B', *super().f()]\n"
+    "class C(A):\n  def f(self):\n    return ['C', *super().f()]\nclass D(B, C):\n  def f(self):\n    return ['D', *super().f()]\nt = D().f(), B().f()",
+    "fields of data classes over a common one": "from dataclasses import dataclass\n@dataclass\nclass A:\n  x: int = 1\n@dataclass\nclass B(A):\n  y: int = 2\n"
+    "@dataclass\nclass C(A):\n  x: int = 3\n@dataclass\nclass D(B, C):\n  z: int = 4\nd = D(5)\nt = d.x, d.y, d.z",
     "an early return": "def f(d):\n  if d['k'] == 1:\n    d['l'] = 'a'\n    return d\n  d['l'] = 'b'\nd = {'k': 1}\nf(d)\nt = d",
     "a loop with a counter": "l, n = [], 0\nwhile n < 3:\n  l.append(n)\n  n += 1\nt = l",
     "an object with a context": "class A:\n  def __enter__(self):\n    d['k'] = 1\n    return d\n  def __exit__(self, *e):\n    d['l'] = 2\nd = {}\n"
@@ -292,6 +297,24 @@ def _has_unknown(values: Values) -> bool:
         inside = value.values.values() if isinstance(value, DictValue) else value.values
         return any(map(_has_unknown, inside))
     return isinstance(value, Unknown)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_an_attribute_is_looked_up_in_the_order_of_python(seed: int) -> None:
+    drawn = random.Random(seed)
+    text = "class C0:\n  x = 0\n"
+    for number in range(1, 9):
+        bases = [f"C{each}" for each in drawn.sample(range(number), min(number, drawn.randint(1, 3)))]
+        definition = (
+            f"class C{number}({', '.join(bases)}):\n  {f'x = {number}' if drawn.random() < 0.4 else 'pass'}\n"
+        )
+        with contextlib.suppress(TypeError):  # these bases have no order
+            exec(text + definition, {})  # noqa: S102 - text of this test
+            text += definition
+            continue
+        text += f"class C{number}(C0):\n  pass\n"
+    values = check_against_python(f"{text}t = [{', '.join(f'C{each}.x' for each in range(9))}]")
+    assert not _has_unknown(values.module.values["t"])
 
 
 @pytest.mark.parametrize("program", SOUND)
