@@ -86,19 +86,21 @@ _WITHOUT_HEADER = re.compile(r"substr(?:ing)?\((.*)\)", re.IGNORECASE | re.DOTAL
 _FRAMINGS = {"6": "confluent", "19": "glue"}
 """Framings of Avro by the first byte after their headers, counted from 1."""
 
-_PAYLOAD = re.compile(rf"{'|'.join(PAYLOAD_COLUMNS)}|\$json\$.*", re.IGNORECASE)
-"""The payload, also in what Glue reads."""
+_PAYLOADS = {
+    kind: re.compile(rf"{column}|\$json\$.*", re.IGNORECASE) for kind, column in PAYLOAD_COLUMNS.items()
+}
+"""Columns with the payload by the kind of a source, also in what Glue reads."""
 
 _BESIDE_PAYLOAD = re.compile(r"\b(key|headers|partitionKey)\b", re.IGNORECASE)
 
 
-def _framing(call: PayloadCall) -> str | None:
+def _framing(call: PayloadCall, payload: re.Pattern[str]) -> str | None:
     """Return the framing of what a call decodes: empty for the payload itself, None where that may be no payload."""
-    if _PAYLOAD.fullmatch(call.column):
+    if payload.fullmatch(call.column):
         return ""
     cut = _WITHOUT_HEADER.fullmatch(call.column)
     column, start, *_ = [*parts_of_list(cut[1] if cut else ""), ""]
-    is_payload = call.kind == "avro" and _PAYLOAD.fullmatch(column_without_casts(column))
+    is_payload = call.kind == "avro" and payload.fullmatch(column_without_casts(column))
     return _FRAMINGS.get(start.strip()) if is_payload else None
 
 
@@ -122,7 +124,7 @@ _QUESTIONS = {
 
 
 def payload_format(
-    calls: Iterable[PayloadCall], reader: Mapping[str, Values]
+    calls: Iterable[PayloadCall], reader: Mapping[str, Values], kind: str
 ) -> tuple[str | dict[str, str] | None, list[str]]:
     """Return the format of a stream's payloads for the environment file, and notes on options that have no key.
 
@@ -134,16 +136,21 @@ def payload_format(
         Calls of the program that decode them.
     reader
         Options of the stream's reader: Glue's has the format as ``classification``.
+    kind
+        Kind of the source.
     """
     classification = reader.get("classification", ())
     of_reader = single_texts({name: reader[name] for name in ("delimiter",) if reader.get(name)})
     given = [
         PayloadCall(
-            each.value.lower() if isinstance(each.value, str) else "not known", each.line, of_reader, "value"
+            each.value.lower() if isinstance(each.value, str) else "not known",
+            each.line,
+            of_reader,
+            PAYLOAD_COLUMNS[kind],
         )
         for each in classification
     ] or sorted(set(calls), key=lambda call: (call.kind, call.line, str(call)))
-    framings = {each: _framing(each) for each in given}
+    framings = {each: _framing(each, _PAYLOADS[kind]) for each in given}
     again = [each for each in given if DECODERS.search(each.column)]
     told = [each for each in given if framings[each] is not None] or [
         each for each in given if each not in again and not _BESIDE_PAYLOAD.search(each.column)
@@ -154,7 +161,7 @@ def payload_format(
         for each in again
     ]
     ways = {(each.kind, framings[each]) for each in told}
-    if len(ways) > 1 or any(unclear.values()) or not {kind for kind, _ in ways} <= KINDS.keys():
+    if len(ways) > 1 or any(unclear.values()) or not {name for name, _ in ways} <= KINDS.keys():
         texts = [
             f"line {each.line}: {each.kind}{f' of what {of[1]}() gives' if (of := unclear.get(each)) else ''}"
             for each in told
@@ -163,10 +170,10 @@ def payload_format(
         return placeholder_for_question(question), notes
     if not ways:
         return None, notes
-    [(kind, framing)] = ways
+    [(name, framing)] = ways
     keys, of_options = _keys_and_notes_of_options(told)
     notes += of_options + [
-        f"line {each.line} decodes a column of which the program does not tell whether it is the payload: {kind} is taken as its format"
+        f"line {each.line} decodes a column of which the program does not tell whether it is the payload: {name} is taken as its format"
         for each in unclear
     ]
     if framing:
@@ -176,7 +183,7 @@ def payload_format(
         key: value or placeholder_for_question(_QUESTIONS.get(key, f"{key} of the program"))
         for key, value in keys.items()
     }
-    return {"kind": kind, **made} if made else kind, notes
+    return {"kind": name, **made} if made else name, notes
 
 
 def _keys_and_notes_of_options(calls: Iterable[PayloadCall]) -> tuple[dict[str, str | None], list[str]]:

@@ -56,7 +56,7 @@ _WITHOUT_EFFECT = re.compile(
                 "classification",
                 "delimiter",
             ),
-            r"(kafka\.)?bootstrap\.servers|(kafka\.)?(security|sasl|ssl)\..*",
+            r"(kafka\.)?bootstrap\.servers|(kafka\.)?(security|sasl|ssl(?!\.endpoint))\..*",
             r"(kinesis\.)?(starting|ending|initial)\w*",  # the cut-over tells where the new job starts
             r"(kinesis\.)?(aws)?region|(kinesis\.)?endpointurl|kinesis\.consumer(type|name)|fanoutconsumerarn",
             r"(aws|kinesis\.)sts\w*|(kinesis\.)?failondataloss|inferschema|schema",
@@ -66,7 +66,12 @@ _WITHOUT_EFFECT = re.compile(
 )
 """Options that become a key, that the import reads elsewhere, or that every job of Millrace sets itself."""
 
-_ALWAYS_SO = {"kafka.isolation.level": "read_committed"}
+_ALWAYS_SO = {
+    "kafka.isolation.level": "read_committed",
+    "kafka.ssl.endpoint.identification.algorithm": "https",
+    "ssl.endpoint.identification.algorithm": "https",
+}
+_ROLE = re.compile(r"awsRoleArn\s*=\s*[\"']?(arn:[\w:/+=,.@-]+)")
 
 
 def reading_keys_and_notes(
@@ -135,6 +140,14 @@ def _notes_on_other_options(candidates: Sequence[StreamCandidate]) -> Iterator[s
                 yield (
                     f"{line}: its failOnDataLoss is {describe_values_with_lines(given[key])}, and lost records always stop a job here"
                 )
+        for key in ("kafka.sasl.jaas.config", "sasl.jaas.config"):
+            for role in _ROLE.findall(" ".join(str(one.value) for one in given.get(key, ()))):
+                yield f"{line}: it signs in as {role}, and jobs here as their own role: that needs access to the cluster"
+        if any(re.fullmatch(r"(kafka\.)?ssl\.truststore\.(location|certificates)", key) for key in texts):
+            yield (
+                f"{line}: its truststore may hold an authority that Java does not know: write that into the secret of `authentication` "
+                "as certificateAuthority"
+            )
         others = [
             key
             for key, values in texts.items()

@@ -177,6 +177,7 @@ class _StreamChoice:
                 key: union_of_alternatives(*(each.options.get(key, ()) for each in chosen))
                 for key in ("classification", "delimiter")
             },
+            kind,
         )
         self.notes += unkept
         settings = ImportedStreamSettings(

@@ -38,13 +38,13 @@ its sink.
 DECODERS = re.compile(r"\b(?:from_(avro|csv|json|protobuf|xml)|get_(json)_object|(json)_tuple)\b")
 """Functions of Spark that decode payloads."""
 
-PAYLOAD_COLUMNS = ("value", "data")
-"""The payload in what Spark reads of Kafka and of Kinesis."""
+PAYLOAD_COLUMNS = {"kafka": "value", "kinesis": "data"}
+"""The payload's column by the kind of a source."""
 
 UNCLEAR = "?"
 """A part of a column in SQL that the text does not tell."""
 
-UNCLEAR_PAYLOAD = frozenset((each, UNCLEAR) for each in PAYLOAD_COLUMNS)
+UNCLEAR_PAYLOAD = frozenset((each, UNCLEAR) for each in PAYLOAD_COLUMNS.values())
 
 _LONGEST_COLUMN = 512
 _DECODING_TEXT = re.compile(rf"{DECODERS.pattern}\s*\(", re.IGNORECASE)

@@ -155,6 +155,9 @@ PAYLOADS = {
     ),
     "Avro behind another header": (f"{AVRO}df.select(from_avro(F.expr('substring(value, 11)'), S)).{TABLE}", "(open)"),
     "Avro, and a month of a date": (f"{AVRO}df.select(from_avro('value', S)).withColumn('m', F.substring('day', 6, 2)).{TABLE}", "avro"),
+    "Avro, and JSON in its field data": (
+        f"{AVRO}df = df.select(from_avro('value', S).alias('v')).select('v.*')\ndf.select(F.from_json('data', 'a INT')).{TABLE}", "avro",
+    ),
     "a key in JSON": (
         f"{AVRO}df.select(F.from_json(F.col('key').cast('string'), 'a INT'), from_avro('value', S)).{TABLE}", "avro",
     ),
@@ -239,6 +242,16 @@ def test_a_call_that_may_not_decode_the_payload_is_noted(shape: str) -> None:
     said = settings_of_program(f"{ORDERS}df.select({call}).{TABLE}")
     assert said.payload == payload
     assert [each for each in said.notes if note in each and each.startswith("line 3 ")]
+
+
+def test_the_payload_of_kinesis_is_its_column_data() -> None:
+    text = (
+        "from pyspark.sql import functions as F\ndf = spark.readStream.format('kinesis').option('streamName', 'clicks').load()\n"
+        f"df.selectExpr('CAST(data AS STRING) AS text').select(F.from_csv('text', 'a INT')).{TABLE}"
+    )
+    said = settings_of_program(text)
+    assert said.payload == "csv"
+    assert not any("whether it is the payload" in each for each in said.notes)
 
 
 def test_a_function_of_another_module_may_change_the_payload() -> None:

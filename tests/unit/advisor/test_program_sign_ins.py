@@ -37,6 +37,26 @@ def test_a_sign_in_is_never_written_as_a_weaker_one(
     assert (kind is None) == ("none of iam" in login.open)
 
 
+ROLE = "arn:aws:iam::999988887777:role/reader"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "note"),
+    [
+        ("sasl.jaas.config", f"software.amazon.msk.auth.iam.IAMLoginModule required awsRoleArn='{ROLE}';", f"it signs in as {ROLE}, and"),
+        ("sasl.jaas.config", "software.amazon.msk.auth.iam.IAMLoginModule required;", ""),
+        ("ssl.truststore.location", "corp-ca.jks", "its truststore may hold an authority"),
+        ("ssl.truststore.certificates", "-----BEGIN", "its truststore may hold an authority"),
+        ("ssl.endpoint.identification.algorithm", "", "this file has no key for kafka.ssl.endpoint.identification.algorithm"),
+        ("ssl.endpoint.identification.algorithm", "https", ""),
+    ],
+)  # fmt: skip
+def test_a_part_of_a_sign_in_that_the_file_does_not_keep_is_noted(name: str, value: str, note: str) -> None:
+    text = f"{KAFKA}.option('subscribe', 'orders').option('kafka.{name}', {value!r}){WRITE}"
+    notes = [each for each in settings_of_program(text, RUN).notes if "table" not in each]
+    assert [each.partition(": ")[2][: len(note)] for each in notes] == [note] * bool(note)
+
+
 def test_a_sign_in_that_depends_on_a_branch_is_a_question() -> None:
     text = f"r = {KAFKA}.option('subscribe', 'orders')\nif secured():\n  r = r.option('kafka.security.protocol', 'SSL')\nr{WRITE}"
     said = settings_of_program(text, RUN)
