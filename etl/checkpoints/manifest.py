@@ -10,7 +10,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from .. import __version__
@@ -107,7 +107,7 @@ class Manifest:
     routes
         Topic or stream, and table of changes, whose records take each route that has a name.
     partitions
-        Partitions of each topic that is shared with other jobs, by the place in ``names``.
+        Partitions of each topic that is shared with other jobs, by the place in ``names``; None where unknown.
     types
         Types of the key's and the order's columns in the result, as :func:`~etl.sinks.delivery.keyed_rows.type_in_identity`
         names them; empty where unknown.
@@ -136,7 +136,7 @@ class Manifest:
     servers: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     routes: Mapping[str, str] = field(default_factory=dict)
-    partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    partitions: Mapping[str, tuple[int, ...]] | None = None
     types: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -221,16 +221,10 @@ def parse_manifest(text: str) -> Manifest:
     try:
         content = json.loads(text)
         if isinstance(content, dict):
-            # The first release did not write these.
-            content = {
-                "texts": 1,
-                "servers": {},
-                "names": {},
-                "routes": {},
-                "partitions": {},
-                "types": {},
-                **content,
-            }
+            # Earlier versions did not write these; keys of a later version of the same format say nothing that this one compares.
+            absent = {"texts": 1, "servers": {}, "names": {}, "routes": {}, "partitions": None, "types": {}}
+            known = {"version", *(each.name for each in fields(Manifest))}
+            content = {key: value for key, value in {**absent, **content}.items() if key in known}
         manifest: Manifest = typed_json.read_versioned(Manifest, json.dumps(content), "manifest", FORMAT)
     except ValueError as error:
         raise ManifestError(f"not a manifest: {error}") from error

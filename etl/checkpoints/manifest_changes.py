@@ -162,10 +162,15 @@ def _changes_of_sources(old: Manifest, new: Manifest) -> Iterator[ManifestChange
             yield ManifestChange(
                 f"{what}'s topics", *topics, follows="the new ones are read from their start"
             )
-    for place, listed in sorted(new.partitions.items()):
-        had = old.partitions.get(place, ())
-        if set(had) - set(listed):
-            before, after = (", ".join(map(str, partitions)) for partitions in (had, listed))
+    for place, listed in sorted((new.partitions or {}).items()):
+        if old.partitions is None or place not in old.names:
+            continue
+        had = old.partitions.get(place)
+        if had is None or set(had) - set(listed):
+            before, after = (
+                "all" if partitions is None else ", ".join(map(str, partitions))
+                for partitions in (had, listed)
+            )
             why = "Spark's source goes on only with all partitions that it had"
             yield ManifestChange(f"the partitions of {place}", before, after, why)
     for place in sorted(old.names.keys() & new.names.keys()):

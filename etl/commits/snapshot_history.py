@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from ..record.tables import Table
 
@@ -30,14 +30,21 @@ def commit_time(snapshot: Any) -> datetime:
     return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=UTC)
 
 
-def last_commit_set_back(spark: SparkSession, table: Table) -> datetime | None:
-    """Return the time of the last commit that a table no longer has, as an earlier snapshot was restored; None for none.
+def commits_set_back(spark: SparkSession, table: Table) -> list[Row]:
+    """Return the commits that a table no longer has, as an earlier snapshot was restored.
 
-    Iceberg remembers it until the restored table's snapshots of that time are expired.
+    Iceberg remembers them until snapshots of that time are expired.
+
+    Returns
+    -------
+    list of Row
+        ``snapshot_id``, the commit's ``summary``, and ``at`` in microseconds since 1970.
     """
-    lost = spark.table(f"{table}.history").where("NOT is_current_ancestor")
-    [row] = lost.selectExpr("unix_millis(max(made_current_at)) AS at").collect()
-    return None if row["at"] is None else datetime.fromtimestamp(row["at"] / 1000, tz=UTC)
+    history = spark.table(f"{table}.history").where("NOT is_current_ancestor")
+    lost = history.selectExpr("snapshot_id", "unix_micros(made_current_at) AS at")
+    snapshots = spark.table(f"{table}.snapshots").select("snapshot_id", "summary")
+    # Mostly there is none, which costs less to find out than the join.
+    return [] if lost.isEmpty() else lost.join(snapshots, "snapshot_id").collect()
 
 
 def count_added_files(snapshot: Any) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import StructType
 
 from ..checkpoints import manifest, manifest_changes
@@ -16,13 +16,15 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.manifest import Manifest, ManifestError
 from ..checkpoints.manifest_changes import ManifestChange
 from ..checkpoints.stateful_operators_in_plan import describe_stateful_operators
-from ..commits.snapshot_history import last_commit_set_back
+from ..commits.commit_batch_once import RUN
+from ..commits.snapshot_history import commits_set_back
 from ..formats.schema_files import read_job_file
 from ..launch import typed_json
 from ..launch.lease_record import FOLDER
 from ..launch.parse_start_position import start_time
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
 from ..record import hadoop_files
+from ..record.envelope import datetime_of_micros
 from ..record.errors import StartError
 from ..record.job_run_context import JobRun
 from ..record.ready_query import ReadyQuery
@@ -157,18 +159,34 @@ class CheckpointCheck:
     def _refuse_tables_set_back(
         self, query: QuerySettings, checkpoint: Checkpoint, old: Manifest | None
     ) -> None:
-        """Refuse a checkpoint that is behind rows which a table has no more: an earlier snapshot was restored, or it was dropped."""
-        _, created = checkpoint.id_and_creation_time(self._spark)
+        """Refuse a checkpoint whose rows a table no longer has: an earlier snapshot was restored, or the table was dropped."""
+        run, created = checkpoint.id_and_creation_time(self._spark)
+        landings: tuple[str, ...] = ()
+        keyed, read = False, set[int]()
+        if isinstance(query, DeriveSettings):
+            landings, keyed = query.landing_tables, bool(query.key)
+            offsets = checkpoint.committed_source_offsets(self._spark) or ()
+            read = {int(offset["snapshot_id"]) for offset in offsets if offset}
+
+        def is_of_checkpoint(commit: Row, table: str) -> bool:
+            if table in landings:
+                return commit["snapshot_id"] in read
+            owner = commit["summary"].get(RUN)
+            if owner is None:  # a merge names no run
+                return keyed and commit["at"] >= created * 1_000_000
+            return bool(owner.partition("/")[0] == run)
+
         written = set() if old is None else {each.partition(" by ")[0] for each in old.sinks.values()}
         for name in sorted(manifest.lake_tables_of_query(query)):
             table = self._run.table(name)
             if table.exists(self._spark):
-                lost = last_commit_set_back(self._spark, table)
-                if lost is None or lost.timestamp() < created:
+                commits = commits_set_back(self._spark, table)
+                lost = [each["at"] for each in commits if is_of_checkpoint(each, name)]
+                if not lost:
                     continue
-                what = f"was set back to an earlier snapshot, without what was committed at {lost:%Y-%m-%d %H:%M:%S}Z; restore that one, or"
+                what = f"was set back to an earlier snapshot, without the query's rows of {datetime_of_micros(max(lost)):%Y-%m-%d %H:%M:%S}Z; restore that snapshot, or"
             elif f"iceberg {name}" in written:
-                what = "was dropped; restore it, or"
+                what = "was dropped; restore the table, or"
             else:
                 continue
             raise StartError(

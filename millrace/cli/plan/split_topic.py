@@ -56,7 +56,7 @@ def split(
         TopicSplit,
         balance_partitions,
         count_records_by_partition,
-        names_of_new_jobs,
+        names_of_jobs,
     )
     from millrace.lifecycle.audits.kafka import TopicReader
 
@@ -81,15 +81,16 @@ def split(
         raise environment.value_locations.error_of_findings(
             [Finding(("jobs", job), value=f"--jobs {jobs}", allowed=allowed)]
         )
-    sharing = tuple(
-        other
-        for other, each in environment.jobs.items()
-        for query_of in each.queries.values()
-        if isinstance(query_of, LandQuery) and (query_of.source, query_of.table) == (stream, table)
-    )
-    names = names_of_new_jobs(job, jobs, environment.jobs, shared=len(sharing) > 1)
     lists = balance_partitions(records, jobs)
-    result = TopicSplit(job, name, sharing, names, stream, topic_name, begin, end, records, lists)
+    landing = {
+        other: each.kafka.partitions if each.kafka is not None else None
+        for other, settings in environment.jobs.items()
+        for each in settings.queries.values()
+        if isinstance(each, LandQuery) and (each.source, each.table) == (stream, table)
+    }
+    sharing = {other: listed for other, listed in landing.items() if listed is not None}
+    names = names_of_jobs(job, lists, sharing, environment.jobs)
+    result = TopicSplit(job, name, tuple(landing), names, stream, topic_name, begin, end, records, lists)
     if as_json:
         typer.echo(
             json.dumps(
@@ -155,8 +156,8 @@ def _print_yaml_of_split_jobs(environment: Environment, result: TopicSplit) -> N
     yaml.default_flow_style = None
     yaml.width = 110
     sys.stdout.write(
-        f"# Replaces {', '.join(f'jobs.{each}' for each in result.replaced)}; drain first (millrace drain). The new jobs start on\n"
-        "# checkpoints of their own.\n"
+        f"# Replaces {', '.join(f'jobs.{each}' for each in result.replaced)}; drain first (millrace drain). Jobs of new names start\n"
+        "# on checkpoints of their own.\n"
         "# Records that they read again are not landed twice, because they write the same table. To read less again, set start:\n"
         "# to a time before the drain.\n"
     )

@@ -75,26 +75,40 @@ def balance_partitions(records: Mapping[int, int], jobs: int) -> tuple[tuple[int
     return parts
 
 
-def names_of_new_jobs(job: str, jobs: int, taken: Collection[str], *, shared: bool) -> tuple[str, ...]:
-    """Name the jobs of new lists: a checkpoint of another list cannot be continued, so none of them has an earlier name.
+def names_of_jobs(
+    job: str,
+    lists: Sequence[Sequence[int]],
+    sharing: Mapping[str, Collection[int]],
+    taken: Collection[str],
+) -> tuple[str, ...]:
+    """Name the jobs of new lists: a checkpoint goes on with the same list, or one with partitions that are new in the topic.
 
     Parameters
     ----------
     job
         A job that is replaced.
+    lists
+        Partitions of each new job.
+    sharing
+        The jobs that share the topic already, with their partitions; their names end with a number.
     taken
         Names of all jobs of the file.
-    shared
-        Whether the job is one of several that share the topic already, and so has a number in its name.
 
     Examples
     --------
-    >>> names_of_new_jobs("orders-1", 3, ["orders-1", "orders-2"], shared=True)
-    ('orders-3', 'orders-4', 'orders-5')
+    >>> names_of_jobs("orders-1", [(4,), (0, 3), (1, 2)], {"orders-1": (0, 3), "orders-2": (1, 2)}, ["orders-1", "orders-2"])
+    ('orders-3', 'orders-1', 'orders-2')
     """
-    base = re.sub(r"-\d+$", "", job) if shared else job
-    names = (f"{base}-{number}" for number in itertools.count(1))
-    return tuple(itertools.islice((each for each in names if each not in taken), jobs))
+    base = re.sub(r"-\d+$", "", job) if sharing else job
+    new = (name for number in itertools.count(1) if (name := f"{base}-{number}") not in taken)
+    kept: dict[str, Sequence[int]] = {}
+    shared = {partition for had in sharing.values() for partition in had}
+    for name, had in sharing.items():
+        fitting = (each for each in lists if set(each) & shared == set(had))
+        if (same := next(fitting, None)) is not None:
+            kept[name] = same
+    by_list = {tuple(each): name for name, each in kept.items()}
+    return tuple(by_list.get(tuple(each)) or next(new) for each in lists)
 
 
 @dataclass(frozen=True)
@@ -108,7 +122,7 @@ class TopicSplit:
     replaced
         The jobs that share the topic so far, this one among them.
     job_names
-        The new jobs' names (:func:`names_of_new_jobs`).
+        The jobs of the lists (:func:`names_of_jobs`).
     stream, topic
         The stream and the topic that it reads.
     begin, end

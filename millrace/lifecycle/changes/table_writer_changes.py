@@ -113,9 +113,7 @@ def _streams_by_table_and_route(documents: Mapping[str, Document]) -> dict[tuple
         for query in document["settings"]["queries"]:
             for leg in query.get("routes", ()) if query.get("table") else ():
                 for route in {None, leg.get("name")}:
-                    landed.setdefault((query["table"], route), []).append(
-                        _source_identity(document, leg["source"])
-                    )
+                    landed.setdefault((query["table"], route), []).append(_records_of_leg(document, leg))
     return landed
 
 
@@ -132,7 +130,7 @@ def _outputs_of_job(
             source = leg.get("source") or {"name": query.get("source_table")}
             reading = source.get("reading") or {}
             parts = reading.get("partitions")
-            read = _source_identity(document, source)
+            read = _records_of_leg(document, {**leg, "source": source})
             behind = landed.get((str(query.get("source_table")), query.get("route")), ())
             repeats = bool(query.get("table")) and source.get("start") != "latest"
             writer = WritingQuery(
@@ -148,11 +146,13 @@ def _outputs_of_job(
                     yield (str(output), json.dumps([at, each])), writer
 
 
-def _source_identity(document: Document, source: Mapping[str, Any]) -> str:
-    """Return what a source is at its service: in the file, a stream and a cluster may get other names."""
+def _records_of_leg(document: Document, leg: Mapping[str, Any]) -> str:
+    """Return which records a leg reads, as their service names them: in the file, a stream and a cluster may get other names."""
+    source = leg["source"]
     # A topic of the same name on another cluster is another source: a cut-over reads both.
     place = _cluster(document, source) or source.get("region")
-    return json.dumps([place, source.get("topic") or source.get("stream") or source["name"]])
+    own = leg.get("origin") or source.get("topic") or source.get("stream") or source["name"]
+    return json.dumps([place, own, leg.get("changes_of")])
 
 
 def _cluster(document: Document, end: Mapping[str, Any]) -> Any:

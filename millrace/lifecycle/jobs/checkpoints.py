@@ -234,7 +234,7 @@ class JobCheckpoints:
         if manifest is not None:
             manifest = replace(manifest, query=name)
             if not same_sink:
-                manifest = replace(manifest, sinks={}, servers={})
+                manifest = replace(manifest, sinks={}, servers={}, routes={}, types={})
             to._write_object(to._side_file_key(name, "manifest"), versioned_json(manifest, FORMAT))
         self._copy_object_if_exists(self._side_file_key(query, "sources"), to._side_file_key(name, "sources"))
 

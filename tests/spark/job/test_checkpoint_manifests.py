@@ -129,7 +129,7 @@ def test_a_table_that_was_set_back_is_behind_its_checkpoint(aggregate: Pipeline,
     java = table.load_java_table(aggregate.spark)
     newest = java.currentSnapshot()
     java.manageSnapshots().rollbackTo(newest.parentId()).commit()
-    message = f"table tests.{table.name} was set back to an earlier snapshot, without what was committed at 20.*checkpoint reset"
+    message = f"table tests.{table.name} was set back to an earlier snapshot, without the query's rows of 20.*checkpoint reset"
     with pytest.raises(StartError, match=message):
         aggregate.query()
     java.manageSnapshots().setCurrentSnapshot(newest.snapshotId()).commit()
@@ -139,7 +139,7 @@ def test_a_table_that_was_set_back_is_behind_its_checkpoint(aggregate: Pipeline,
         aggregate.spark.sql(f"DROP TABLE {table}")
         with pytest.raises(
             StartError,
-            match=f"table tests.{table.name} was dropped; restore it, or `millrace checkpoint reset",
+            match=f"table tests.{table.name} was dropped; restore the table, or `millrace checkpoint reset",
         ):
             aggregate.query()
 

@@ -15,7 +15,7 @@ from millrace.config import ConfigurationError, load
 from millrace.lifecycle.audits.balance_partitions_over_jobs import (
     TopicSplit,
     balance_partitions,
-    names_of_new_jobs,
+    names_of_jobs,
 )
 from tests.unit.config.conftest import GOOD
 
@@ -48,10 +48,15 @@ def test_the_busiest_job_is_within_grahams_bound(counts: list[int], jobs: int) -
     assert max(loads) <= best * (4 / 3 - 1 / (3 * jobs)) + 1e-9
 
 
-def split_of(job: str, records: dict[int, int], lists: tuple[tuple[int, ...], ...], *jobs: str) -> TopicSplit:
+def split_of(
+    job: str, records: dict[int, int], lists: tuple[tuple[int, ...], ...], **sharing: tuple[int, ...]
+) -> TopicSplit:
     """A split of a job, or of all jobs that share the topic."""
-    names = names_of_new_jobs(job, len(lists), jobs, shared=len(jobs) > 1)
-    return TopicSplit(job, "land-orders", jobs or (job,), names, "orders", "orders", NOW, NOW, records, lists)
+    had = {name.replace("_", "-"): listed for name, listed in sharing.items()}
+    names = names_of_jobs(job, lists, had, had)
+    return TopicSplit(
+        job, "land-orders", tuple(had) or (job,), names, "orders", "orders", NOW, NOW, records, lists
+    )
 
 
 def written(project: Path, split: TopicSplit, name: str) -> Path:
@@ -76,10 +81,9 @@ def test_what_is_written_is_loaded_and_checked(project: Path) -> None:
     assert set(environment.jobs) == {"clicks", "orders-1", "orders-2"}
     result = [environment.jobs[name].queries["land-orders"].kafka for name in split.job_names]
     assert [each.partitions for each in result if each is not None] == [(0, 1), (2, 3)]
-    again = split_of("orders-1", records, balance_partitions(records, 3), "orders-1", "orders-2")
-    assert again.job_names == ("orders-3", "orders-4", "orders-5"), (
-        "checkpoints of other lists cannot be continued"
-    )
+    again = split_of("orders-1", records, balance_partitions(records, 3), orders_1=(0, 1), orders_2=(2,))
+    assert again.lists == ((0,), (2,), (1, 3))
+    assert again.job_names == ("orders-3", "orders-2", "orders-4"), "0, 1 is no list any more"
 
 
 def test_lists_that_were_changed_by_hand_are_refused(project: Path) -> None:

@@ -152,6 +152,7 @@ def of_partitions(*partitions: int) -> dict[str, Any]:
 
 REFUSED = {
     "Kinesis from Glue to EMR": (made(STREAMED), made(STREAMED, engine="emr"), "source 1's connector"),
+    "all partitions become a list": (made(LANDED), made(of_partitions(0, 2)), "was all and is 0, 2: Spark's source"),
     "topics of routes that change places": (
         made(routed("a", "b")), made(with_topics(a="b", b="a")), "what takes route a was a and is b: what reads the route's rows",
     ),
@@ -290,6 +291,7 @@ CONTINUED = {
     "a server of a release that did not write it": (
         dataclasses.replace(into(**SEARCH), servers={}), into(**SEARCH | {"endpoint": "https://b.example.com"}), [],
     ),
+    "a list of a version that did not write it": (dataclasses.replace(made(LANDED), partitions=None), made(of_partitions(0, 2)), []),
     "a partition more": (made(of_partitions(0, 2)), made(of_partitions(0, 2, 4)), []),
     "all partitions": (made(of_partitions(0, 2)), made(LANDED), []),
     "a topic more": (made(routed("a")), made(routed("a", "b")), ["the new ones are read from their start"]),
@@ -346,6 +348,11 @@ def test_a_key_may_become_a_type_in_which_its_values_have_the_same_identity(
     wrong = manifest_changes.incompatible_changes(manifest_changes.find_changes(old, new))
     assert (wrong == ()) is same
     assert [change.first for change in wrong] == [] if same else [manifest_changes.ANOTHER_SINK]
+
+
+def test_a_manifest_with_keys_of_a_later_version_is_read() -> None:
+    text = versioned_json(made(LANDED), manifest.FORMAT)
+    assert manifest.parse_manifest(json.dumps({**json.loads(text), "later": {"a": 1}})) == made(LANDED)
 
 
 @pytest.mark.parametrize("query", [LANDED, STREAMED, DERIVE, routed("a", "b")], ids=["land", "stream", "derive", "route"])  # fmt: skip
