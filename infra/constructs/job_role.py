@@ -91,8 +91,8 @@ class JobRole(iam.Role):
                 **({"Condition": dict(grant.conditions)} if grant.conditions else {}),
             }
             # As CDK writes it, but with one call into Node at most, and none where there is nothing to fill in.
-            tokens = "Token[" in json.dumps(statement)
-            return statement_length(stack.resolve(statement) if tokens else statement)
+            unresolved = "Token[" in json.dumps(statement)
+            return statement_length(stack.resolve(statement) if unresolved else statement)
 
         if policy_length(grants, grant_length) <= INLINE:
             inside = iam.Policy(
