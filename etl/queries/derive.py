@@ -195,10 +195,13 @@ class DeriveBatchWriter:
             Good records of the landing table, or rows of a query with state.
         """
         begun = batch_accounts.utc_now()
+        # Of state, each row is a result, and enrichment alone follows. A sink that is asked again reads results from a cache, below
+        # which nothing is counted a second time.
+        stateful = self.settings.state is not None
         read = CountedRows(self.sink, row_count_aggregate("read"))
         lanes = ObservedFigures(F.expr("count_if(_lanes) AS unordered"))
         backfilled = None
-        if self.settings.state is None:
+        if not stateful:
             commits = self._commits_of_batch(batch.sparkSession, batch_id)
             batch = in_tasks_for_rows(batch, commits, self.settings.tasks)
             backfilled = rows_of_backfilled_arrivals(commits)
@@ -212,7 +215,7 @@ class DeriveBatchWriter:
         )
 
         def derived_rows() -> DataFrame:
-            return self.compose(read.observe(batch))
+            return self.compose(batch if stateful else read.observe(batch))
 
         refuse = raise_on_refused_rows if self.letters is None else self.letters.refused_row_handler(place)
         unordered: dict[str, int] = {}
@@ -246,7 +249,10 @@ class DeriveBatchWriter:
         else:
             done = self.sink.write(derived_rows(), place, refuse, derived_rows)
         balance = BatchAccounts(
-            read.values_after_write(done).get("read"), done.offered, done.written, refused=done.refused
+            done.offered if stateful else read.values_after_write(done).get("read"),
+            done.offered,
+            done.written,
+            refused=done.refused,
         )
         self.report.emit(
             "batch",

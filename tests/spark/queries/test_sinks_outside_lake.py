@@ -38,6 +38,7 @@ from millrace.etl.record.errors import AccountsError
 from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
+from millrace.etl.sinks import jdbc
 from millrace.etl.sinks.base import (
     BatchIdentity,
     Refuse,
@@ -52,7 +53,7 @@ from millrace.etl.sinks.jdbc import JdbcSink
 from millrace.etl.sinks.parquet import ParquetSink, committed_files
 from millrace.etl.sources.base import ReplayedLeg
 from tests import postgres
-from tests.faults import small_job_documents
+from tests.faults import postgres_proxy, small_job_documents
 from tests.faults.moto_server import make_table, moto
 from tests.spark.queries.test_change_order import TRUNCATED, decoder_of, inserted, record
 from tests.spark.simulated_database_changes import DDL as CHANGES_DDL
@@ -469,3 +470,63 @@ def test_accounts_balance_or_say_so() -> None:
     for impossible in ((5, 0, 0, 6, 0), (5, 4, 4, None, 1), (5, 4, -1), (5, 4, 1, -1), (5, 4, 1, None, -1)):
         with pytest.raises(AccountsError, match="do not add up"):
             BatchAccounts(*impossible)
+
+
+def by_parity(rows: DataFrame) -> DataFrame:
+    """Count the flights of each parity in a minute."""
+    made = rows.groupBy(F.window("_arrived_at", "1 minute").alias("w"), (F.col("flight") % 2).alias("k")).agg(
+        F.count("*").alias("n")
+    )
+    return made.select(F.col("w.start").alias("minute"), "k", "n")
+
+
+@dataclass
+class CutOnce:
+    """Cuts one connection, before a statement that fills the staging table."""
+
+    cut: int = 0
+
+    def statement(self, sql: str, _text: str) -> str:
+        if self.cut or not sql.lstrip().startswith("INSERT"):
+            return "passed"
+        self.cut += 1
+        return "cut"
+
+    def answered(self, kind: str) -> None:
+        """Nothing follows."""
+
+
+@pytest.mark.faults
+def test_the_account_of_results_holds_through_a_lost_connection(
+    spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task that comes again reads its results from the cache, below which nothing is counted again."""
+    monkeypatch.setattr(jdbc, "read_login", lambda *_: ("writer", "w"))
+    landing, letters, events, fates = table("landing"), table("letters"), Events(), CutOnce()
+    lander(spark, landing, Events())(frame(spark, kafka_rows(0, 0, [good(n) for n in range(8)])), 0)
+    mark = {"time": "_arrived_at", "delay_seconds": 30, "ahead_seconds": 3600 * 24 * 36500}
+    state = {"watermark": mark, "distinct": [], "key": ["minute", "k"], "join": None, "output_mode": "update"}
+    with postgres.running() as server, postgres_proxy.before(server.port, fates) as port:
+        server.run("CREATE ROLE writer LOGIN PASSWORD 'w'; CREATE SCHEMA shop AUTHORIZATION writer")
+        sink = {
+            "kind": "jdbc", "url": f"jdbc:postgresql://127.0.0.1:{port}/postgres", "table": "shop.counts", "secret": "a",
+            "region": REGION, "connections": 2, "tls": "off", "authorities": None,
+        }  # fmt: skip
+        job = settings(
+            landing,
+            tmp_path,
+            sink,
+            f"{letters.database}.{letters.name}",
+            transform=f"{__name__}:by_parity",
+            state=state,
+        )
+        fates.cut = 1
+        (query,) = build_queries.build_queries(JobRun(spark, job, {}, events.reporter))
+        fates.cut = 0
+        drained(query.rows, query.handle, query.checkpoint, query.output_mode)
+        assert fates.cut == 1
+        assert server.run("SELECT k, n FROM shop.counts ORDER BY k") == [["0", "4"], ["1", "4"]]
+    (batch,) = (event for event in events.all() if event["event"] == "batch" and event["written"])
+    assert {name: batch[name] for name in ("read", "duplicates", "filtered", "written")} == {
+        "read": 2, "duplicates": 0, "filtered": 0, "written": 2,
+    }  # fmt: skip
