@@ -8,6 +8,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from http.client import HTTPException
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -219,7 +220,7 @@ def _get_from_registry(url: str) -> Any:
                 found = StartError(f"registry {url}: {error.code} {error.reason}{lacks}")
             if error.code not in _BUSY:
                 raise found from error
-        except OSError as error:
+        except (OSError, HTTPException) as error:  # a part of an answer is no OSError
             found = StartError(f"registry {url}: {error}")
         except ValueError as error:
             raise StartError(f"registry {url}: {error}") from error

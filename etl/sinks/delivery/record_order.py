@@ -7,8 +7,8 @@ part      characters  content
 ========  ==========  ==============================================================================================
 order     any         value of the column ``latest_by.order``; empty without it. Of a change that has a time and no place
                       in a log, its time
-time      17          the latest arrival of the key's records in the lane so far: milliseconds since 1970 and, in Kafka, the
-                      last 22 bits of the offset, in hexadecimal. A producer's batch has one time, so between lanes of a
+time      17          the latest arrival so far of the key's records in the lane with the same first part: milliseconds since
+                      1970 and, in Kafka, the last 22 bits of the offset, in hexadecimal. A producer's batch has one time, so between lanes of a
                       partition the offset decides
 lane      16          hash of the sequence in which positions can be compared: a partition of a topic, or the records
                       of one partition key of a stream, whose numbers rise through splits and merges
@@ -168,19 +168,18 @@ def latest_row_of_each_id(rows: DataFrame) -> DataFrame:
     Returns
     -------
     DataFrame
-        ``_id``, ``_row``, :data:`ORDER`, and ``_lanes``: true if the key has records in several lanes.
+        ``_id``, ``_row``, :data:`ORDER`, and ``_lanes``: true if the key has records in several lanes; of no meaning where
+        ``_prefix`` is not empty.
     """
     lanes = (
         # By the hash of the key, which sorts fast, records are shuffled once for both steps.
         rows.selectExpr("xxhash64(_id) AS _part", "_id", "_row", "_prefix", "_position.*")
         .repartition("_part")
-        .groupBy("_part", "_id", "lane")
-        .agg(
-            F.expr("max_by(struct(_row, _prefix, position), struct(_prefix, position)) AS _last"),
-            F.expr("max(time) AS time"),
-        )
+        # As in `order_after_replacement_sql`: the time of a lower value says nothing of a higher one.
+        .groupBy("_part", "_id", "lane", "_prefix")
+        .agg(F.expr("max_by(struct(_row, position), position) AS _last"), F.expr("max(time) AS time"))
     )
-    order = f"concat(_last._prefix, time, lane, _last.position) AS {ORDER}"
+    order = f"concat(_prefix, time, lane, _last.position) AS {ORDER}"
     return (
         lanes.selectExpr("_part", "_id", "_last._row", order, f"startswith(time, '{_STREAM}') AS _streamed")
         .groupBy("_part", "_id")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -55,8 +56,7 @@ class End:
 @pytest.fixture(
     params=[
         "iceberg",
-        "jdbc",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("dynamodb", "opensearch")),
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("jdbc", "dynamodb", "opensearch")),
     ]
 )
 def end(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[End]:
@@ -245,6 +245,37 @@ def test_a_column_decides_before_the_position(spark: SparkSession) -> None:
     for column, kind in (("k", "string"), ("gone", "lacks column gone")):
         with pytest.raises(StartError, match=kind):
             latest(rows, column)
+
+
+def test_between_equal_values_of_the_column_the_arrival_of_their_own_records_decides(
+    spark: SparkSession,
+) -> None:
+    """A late record of a lower value says nothing of the time of a higher one, in one batch as in several."""
+    choose = random.Random(20261202)
+    records, values, wanted = [], [], {}
+    for key in range(40):
+        offsets = {"0": 0, "1": 0}
+        for _ in range(6):
+            shard, n = choose.choice("01"), len(values)
+            values.append(choose.choice((0, 1, 2)))
+            offsets[shard] += 1
+            record = {
+                "_source": "t",
+                "_shard": shard,
+                "_id": f"t/{shard}/{offsets[shard]}",
+                "k": f"k{key}",
+                "n": n,
+            }
+            record |= {
+                "_position": str(offsets[shard]).zfill(20),
+                "_arrived_at": EPOCH + timedelta(seconds=n),
+            }
+            records.append({**record, "_deleted": False})
+        wanted[f"k{key}"] = max((value, n) for n, value in enumerate(values) if n >= 6 * key)[1]
+    value = F.expr(f"element_at(array({', '.join(map(str, values))}), n + 1)")
+    rows = with_position_struct(frame_of(spark, records)).withColumn("v", value)
+    rows = rows.select("_position", "_deleted", "k", "n", "v")
+    assert {r["k"]: r["n"] for r in newest_of_each_key(rows, ("k",), "t", "v").collect()} == wanted
 
 
 def test_a_copy_of_the_position_is_no_column_of_a_result(spark: SparkSession) -> None:
