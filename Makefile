@@ -6,8 +6,6 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 # Images of containers often forbid it; without bytecode, each of thousands of processes compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
-# What is installed is compiled then, on all cores, and not by the first command that imports it.
-export UV_COMPILE_BYTECODE := 1
 
 ENV ?= local
 DEFAULT_SPARK := 3.5

@@ -189,7 +189,8 @@ def test_events_in_avro_are_those_in_json(spark: SparkSession, tmp_path: Path, a
     assert [row["_stage"] for row in found] == [None, None, None, "delete", "truncate"]
 
 
-@pytest.mark.parametrize("fee_type", ["DECIMAL(20,2)", pytest.param("DECIMAL(20,4)", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("fee_type", ["DECIMAL(20,2)", "DECIMAL(20,4)"])
 def test_a_decimal_of_more_digits_than_spark_has_prevents_no_start(
     spark: SparkSession, tmp_path: Path, avro: DebeziumFormat, fee_type: str
 ) -> None:

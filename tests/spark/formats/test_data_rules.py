@@ -231,6 +231,7 @@ def with_none_of_its_fields(
     )
 
 
+@pytest.mark.slow
 def test_records_with_none_of_the_fields_are_counted_in_every_format(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_wider_column_in_an_aggregate_is_refused_before_a_table_is_altered(
     assert len(aggregate.rows()) >= len(before)
 
 
+@pytest.mark.slow
 def test_a_key_of_another_type_is_refused_before_a_table_is_altered(aggregate: Pipeline) -> None:
     """A table may widen it, but the identity of 0.1 is then another one: each row would be stored a second time."""
     aggregate.function = "by_minute_and_tenth"
@@ -119,7 +120,7 @@ def test_a_key_of_another_type_is_refused_before_a_table_is_altered(aggregate: P
     assert len(identities) == len(set(identities)) == len(aggregate.at_once())
 
 
-@pytest.mark.parametrize("name", ["sink", "landing"])
+@pytest.mark.parametrize("name", ["sink", pytest.param("landing", marks=pytest.mark.slow)])
 def test_a_table_that_was_set_back_is_behind_its_checkpoint(aggregate: Pipeline, name: str) -> None:
     for number in range(2):
         rows = kafka_rows(0, 20 + 10 * number, [good(n) for n in range(10)])

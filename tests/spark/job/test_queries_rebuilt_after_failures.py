@@ -72,6 +72,7 @@ def run(spark: SparkSession, job: Any, batches: int, *, fails: bool = False) -> 
     return [e["event"] for e in events.all() if e["event"] in ("retrying", "failed")]
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_a_look_up_that_fails_once_in_a_later_run_of_a_reset_query_doubles_nothing(
     spark: SparkSession, table: Names, tmp_path: Path, sent: KafkaBroker, monkeypatch: pytest.MonkeyPatch

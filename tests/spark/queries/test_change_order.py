@@ -188,13 +188,12 @@ def differences(
 @pytest.mark.parametrize(
     ("connector", "key"),
     [
-        ("postgresql", "id"),
         ("dms", "id"),
         *(
             pytest.param(each, key, marks=pytest.mark.slow)
             for each in CONNECTORS
             for key in ("id", "code")
-            if (each, key) not in {("postgresql", "id"), ("dms", "id"), ("oracle-xstream", "code")}
+            if (each, key) not in {("dms", "id"), ("oracle-xstream", "code")}
         ),
     ],
 )

@@ -20,10 +20,10 @@ Names = Callable[[str], Table]
 @pytest.mark.parametrize(
     ("landed_files", "rows_per_task", "planned", "tasks"),
     [
-        pytest.param(2, 5, 1, 2, id="a task for each of two files"),
+        pytest.param(2, 5, 1, 2, id="a task for each of two files", marks=pytest.mark.slow),
         pytest.param(1, 5, 2, 2, id="rows of one file on two cores"),
         pytest.param(1, 5, 1, 1, id="rows of one file without a shuffle"),
-        pytest.param(4, 5, 1, 2, id="four files on the two cores that there are"),
+        pytest.param(4, 5, 1, 2, id="four files on the two cores that there are", marks=pytest.mark.slow),
         pytest.param(4, derive.ROWS_PER_TASK, 4, 1, id="few rows in one task"),
     ],
 )

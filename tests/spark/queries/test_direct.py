@@ -187,6 +187,7 @@ def test_a_batch_that_follows_the_last_commit_is_not_looked_up(pipe: Pipeline) -
     assert pipe.flights() == [1, 2]
 
 
+@pytest.mark.slow
 def test_killed_between_the_commits_the_batch_comes_again(pipe: Pipeline) -> None:
     """Good records are in, dead letters are not: the replay adds what is missing and doubles nothing."""
 

@@ -108,6 +108,7 @@ def test_an_executor_lost_behind_the_join_loses_nothing(
     assert ids(spark, landing) == sorted(f"flights-stream/{n}" for n in range(40 + 5 * last))
 
 
+@pytest.mark.slow
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_batches_that_come_again_otherwise_land_once_whatever_is_lost(

@@ -103,6 +103,7 @@ def at(second: int) -> datetime:
     return EPOCH + timedelta(seconds=second)
 
 
+@pytest.mark.slow
 def test_random_versions_in_any_batches_show_the_last_of_those_whose_time_had_come(
     spark: SparkSession,
 ) -> None:

@@ -219,6 +219,7 @@ def test_rows_that_no_record_identifies_are_letters_once_however_often_their_bat
     assert spark.table(str(letters.table)).count() == 4
 
 
+@pytest.mark.slow
 def test_maps_of_a_letter_have_keys_of_their_type(spark: SparkSession, table: Names) -> None:
     """JSON has no other names than texts. A name that is no key of its map makes an unreadable letter, not an error of all."""
     shape = (

@@ -204,6 +204,7 @@ def test_results_that_a_table_was_joined_to_take_the_place_of_others(
         assert result == {"0": None, "1": name, "2": None}
 
 
+@pytest.mark.slow
 def test_of_two_merges_of_results_one_commits_and_the_other_fails(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -281,6 +282,7 @@ def test_of_two_runs_of_a_derive_query_one_commits_and_the_other_fails(
     assert pipe.written().count() == pipe.written().select("_id").distinct().count() == 6
 
 
+@pytest.mark.slow
 def test_of_two_runs_of_a_direct_query_one_commits_and_the_other_fails(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

@@ -90,6 +90,7 @@ def test_the_whole_list_lands(spark: SparkSession, table: Names, name: str) -> N
             assert kept["_bytes"] == sent_row[7], payload
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_any_records_land_once_good_or_kept(spark: SparkSession, table: Names, name: str) -> None:
     source, row = SOURCES[name]

@@ -247,6 +247,7 @@ def test_a_password_that_is_refused_ends_the_start_with_a_message_of_one_line(
     assert not [path for path, text in written(tmp_path).items() if "hunter3" in text]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_command_line_signs_in_by_the_same_secret(kind: str, place: Place) -> None:
     """By a client of its own, librdkafka."""

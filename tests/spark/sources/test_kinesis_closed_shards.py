@@ -30,6 +30,7 @@ def passing_over_shard_0(write: LandBatchWriter, at: datetime) -> KinesisLossGua
     return guard
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_closed_shard_is_no_reason_to_miss_the_position_of_a_quiet_one(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
