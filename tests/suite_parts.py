@@ -85,6 +85,7 @@ _NEW_LINE = tuple(
         "queries/test_enrichment.py::test_a_reference_table_is_read_again_on_its_interval_only",
         "queries/test_enrichment.py::test_enriched_and_transformed",
         "job/test_jvm_name_cache.py",
+        "job/test_results_under_engine_settings.py::test_functions_of_text_have_the_same_results_on_each_line",
         "sources/test_kinesis_reader.py",
         "queries/test_land.py::test_a_batch_lands_with_envelope_hash_and_dead_letters",
         "queries/test_land.py::test_an_empty_batch_a_bad_one_and_a_replay_balance_and_end",

@@ -17,6 +17,11 @@ RUNTIME = {
     "spark.sql.json.enablePartialResults": "true",
     # Overflow and wrong types in from_json make dead letters, not errors of the job.
     "spark.sql.ansi.enabled": "false",
+    # On Spark 4 decode and encode, by default, fail on bytes that are no text of the charset, and know few charsets; an empty
+    # separator splits otherwise. A transform has the results of Spark 3.5.
+    "spark.sql.legacy.codingErrorAction": "true",
+    "spark.sql.legacy.javaCharsets": "true",
+    "spark.sql.legacy.truncateForEmptyRegexSplit": "true",
     # Identities of results are written as JSON: with nulls in it, the same key would be another identity.
     "spark.sql.jsonGenerator.ignoreNullFields": "true",
     # A schema's TIMESTAMP is a moment, in payloads, tables and transforms.
