@@ -87,6 +87,7 @@ _NEW_LINE = tuple(
         "job/test_jvm_name_cache.py",
         "job/test_results_under_engine_settings.py::test_functions_of_text_have_the_same_results_on_each_line",
         "sources/test_kinesis_reader.py",
+        "queries/test_derive.py::test_a_column_that_a_table_cannot_have_is_refused_at_the_start",
         "queries/test_land.py::test_a_batch_lands_with_envelope_hash_and_dead_letters",
         "queries/test_land.py::test_an_empty_batch_a_bad_one_and_a_replay_balance_and_end",
         "sinks/test_jdbc.py::test_types_are_postgres_own_and_a_replay_writes_nothing",

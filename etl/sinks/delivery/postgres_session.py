@@ -17,6 +17,9 @@ from ...record.errors import java_causes
 _REJECTED = "08004"
 """SQLSTATE of pgjdbc if the server does not support TLS (``PSQLState.CONNECTION_REJECTED``)."""
 
+LOGIN_SECONDS = 20
+"""Longest time for all of a login; ``socketTimeout`` alone would let a server that accepts and is silent take as long as a statement."""
+
 
 @dataclass
 class PostgresSession:
@@ -93,6 +96,7 @@ def connect(
             "password": password,
             "ApplicationName": "millrace",
             "tcpKeepAlive": "true",
+            "loginTimeout": str(LOGIN_SECONDS),
             "connectTimeout": "10",
             "socketTimeout": str(socket_seconds),
             **secured,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks import jdbc
 from millrace.etl.sinks.base import WriteCounts
+from millrace.etl.sinks.delivery import postgres_session
 from millrace.etl.sinks.delivery.python_task_writes import RowsCountedInPlan
 from millrace.etl.sinks.jdbc import JdbcSink
 from tests import postgres
@@ -84,6 +86,26 @@ def test_a_batch_that_breaks_leaves_nothing_and_comes_again(spark: SparkSession,
     assert flights(server, "broken") == []
     assert one.write(batch, place(0), none_refused) == WriteCounts(20, 20)
     assert flights(server, "broken") == list(range(20))
+
+
+@pytest.mark.faults
+def test_a_server_that_accepts_and_is_silent_is_no_longer_wait_than_one_that_is_away(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jdbc, "START_SECONDS", 0.5)
+    monkeypatch.setattr(postgres_session, "LOGIN_SECONDS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        threading.Timer(20, silent.close).start()
+        settings = JdbcSinkSettings(
+            f"jdbc:postgresql://127.0.0.1:{silent.getsockname()[1]}/postgres",
+            "shop.t",
+            SECRET,
+            "us-east-1",
+            2,
+            "off",
+        )
+        with pytest.raises(StartError, match=r"nothing could be written for 1 s, in [1-9] tries"):
+            JdbcSink(settings, lambda: LOGIN).prepare(spark, rows(spark, [row(1)]).schema)
 
 
 def test_a_reset_checkpoint_neither_skips_nor_doubles(spark: SparkSession, server: Postgres) -> None:
