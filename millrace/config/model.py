@@ -57,6 +57,10 @@ __all__ = [
 class Environment(Model):
     """Everything that is deployed into one account and region."""
 
+    # The key of caches: callers ask again at once for the same object, which never changes. Without them, time would grow with the
+    # square of the environment.
+    __hash__ = object.__hash__
+
     name: Slug = Field(description="Name of the file without its suffix; it is not a key of the file.")
     project: Slug = Field(
         description="Name of the project; every deployed name contains it and the name of the environment."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain, islice
@@ -28,6 +28,7 @@ from millrace.config.queries import LandQuery
 from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.alternatives.job_planner import PlansMade
+from millrace.sizing.environment_with_plan_choices import environment_with_value
 from millrace.sizing.plan_model import Plan
 from millrace.sizing.planning import plan, total_cost
 from millrace.sizing.prices_and_limits import service_limits
@@ -357,10 +358,10 @@ def _changed_environment_or_none(environment: Environment, change: _Change) -> E
             for name in (str(path[1]), *change.jobs)
             for query, asked in environment.jobs[name].queries.items()
         }
-        path, value = ("jobs",), _with_value(kept, path[1:], queries)
-    changed: Environment = _with_value(environment, path, value)
+        path, value = ("jobs",), environment_with_value(kept, path[1:], queries)
+    changed: Environment = environment_with_value(environment, path, value)
     for each in change.also:
-        changed = _with_value(changed, each, value)
+        changed = environment_with_value(changed, each, value)
     return changed
 
 
@@ -423,17 +424,3 @@ def _sort_key_of_engines(
 def _passes_project_checks(environment: Environment) -> bool:
     root = environment.value_locations.root
     return not any(run_checks(environment, environment.streams.keys(), environment.kafka.keys(), root))
-
-
-def _with_value(section: Any, path: Path, value: Any) -> Any:
-    """Return a section with the value at a path; without its key if the value is None, as if the file did not have it."""
-    key, *below = path
-    if isinstance(section, Mapping):
-        return {**section, key: _with_value(section[key], tuple(below), value)}
-    if below:
-        value = _with_value(getattr(section, str(key)), tuple(below), value)
-    if value is not None:
-        return section.model_copy(update={key: value})
-    removed = section.model_copy(update={key: type(section).model_fields[key].get_default()})
-    removed.model_fields_set.discard(key)
-    return removed

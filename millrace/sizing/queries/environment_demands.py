@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 
 from millrace.config.checks.kafka import partition_lists_by_stream_and_table
 from millrace.config.document.problems import Finding
@@ -19,7 +19,6 @@ from millrace.config.queries import (
     RouteQuery,
     SourceQueryBase,
 )
-from millrace.sizing.cache_by_identity import cached_for_same_objects
 from millrace.sizing.plan_model import FigureInput, Inputs
 from millrace.sizing.prices_and_limits import limit_per_second, service_limits
 from millrace.sizing.queries.benchmark_figures import result_file_problems as result_problems
@@ -88,7 +87,7 @@ def feasible_demands_of_job(environment: Environment, job: str) -> list[QueryDem
     return _feasible_demands_by_job(environment).get(job, [])
 
 
-@cached_for_same_objects
+@lru_cache(maxsize=4)
 def _query_demands_and_findings(
     environment: Environment, as_asked: tuple[str, ...]
 ) -> tuple[list[QueryDemand], list[Finding]]:
@@ -116,7 +115,7 @@ def _query_demands_and_findings(
     return found, problems
 
 
-@cached_for_same_objects
+@lru_cache(maxsize=4)
 def _feasible_demands_by_job(environment: Environment) -> dict[str, list[QueryDemand]]:
     found: dict[str, list[QueryDemand]] = {}
     for demand in _query_demands_and_findings(environment, ())[0]:
