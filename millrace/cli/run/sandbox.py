@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -17,7 +16,7 @@ from rich.markup import escape
 
 from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.run import traffic
-from millrace.cli.shared.console import print_rich
+from millrace.cli.shared.console import print_json, print_rich
 from millrace.cli.shared.options import (
     EnvironmentName,
     complete_environment_names,
@@ -95,7 +94,7 @@ def demo(
         )
     tables = _run_trial_and_print(loaded, environment, JOBS, feed_by_stream(loaded, records), 0.0, keep=keep)
     summary = demo_summary(loaded, tables)
-    typer.echo(json.dumps(summary))
+    print_json(summary, indent=None)
     compared = [each.comparison for each in tables.values() if each.comparison is not None]
     raise typer.Exit(
         bool(
