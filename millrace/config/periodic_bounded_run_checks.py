@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
+from millrace.config.base import grouped
 from millrace.config.document.problems import Finding, Path
 from millrace.config.model import Environment, Job
 from millrace.config.queries import LandingQueryBase, OneStreamQueryBase, Query, SourceQueryBase
@@ -15,11 +16,9 @@ _SHORTEST, _LONGEST, _MINUTE = timedelta(minutes=5), timedelta(days=1), timedelt
 
 def land_queries_by_table(environment: Environment) -> dict[str, list[LandingQueryBase]]:
     """Return the queries that land each table."""
-    found: dict[str, list[LandingQueryBase]] = {}
-    for _, _, query in environment.queries:
-        if isinstance(query, LandingQueryBase):
-            found.setdefault(query.table, []).append(query)
-    return found
+    return grouped(
+        (query.table, query) for _, _, query in environment.queries if isinstance(query, LandingQueryBase)
+    )
 
 
 def bounded_run_findings(environment: Environment) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from threading import Event as Flag
 
 from pyiceberg.table import Table
 
+from millrace.config.base import grouped
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandingQueryBase
 from millrace.sandbox.kill_and_restart_jobs import JobsDrill, Say
@@ -253,11 +254,11 @@ class EnvironmentTrial(JobsDrill):
     def _tables_that_grow_after_kill(self) -> dict[str, list[list[str]]]:
         """Return, by job, each landing table whose streams get records after the kill, as a group of its own."""
         fed = {name for name, feed in self._feeds.items() if feed.most is None or feed.after_kill}
-        result: dict[str, list[list[str]]] = {}
-        for job, query in self._landing:
-            if fed.intersection(query.source_stream_names):
-                result.setdefault(job, []).append([query.table])
-        return result
+        return grouped(
+            (job, [query.table])
+            for job, query in self._landing
+            if fed.intersection(query.source_stream_names)
+        )
 
     def _measure_seconds_to_first_rows(self, began: float) -> dict[str, float]:
         """Wait for the first row of each table; return the seconds to it, by table."""

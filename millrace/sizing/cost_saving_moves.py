@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ByteSize, ValidationError
 
 from millrace.config.aws import kafka_versions
+from millrace.config.base import grouped
 from millrace.config.checks.run_environment_checks import run_checks
 from millrace.config.document.problems import ConfigurationError, Path, dotted_path
 from millrace.config.document.yaml_tree import Tree
@@ -191,11 +192,11 @@ def _key_changes_of_merged_jobs(change: _Change, tree: Tree) -> Iterator[tuple[s
 
 def _merges_of_small_jobs(environment: Environment, now: Plan) -> Iterator[_Change]:
     """Yield jobs of one executor whose keys are alike, as queries of the first of them."""
-    groups: dict[str, list[str]] = {}
-    for name, job in environment.jobs.items():
-        given = {key: getattr(job, key) for key in job.model_fields_set - {"queries"}}
-        if "max_workers" not in given and now.jobs[name].executors.value == 1:
-            groups.setdefault(repr(sorted(given.items())), []).append(name)
+    groups = grouped(
+        (repr(sorted((key, getattr(job, key)) for key in job.model_fields_set - {"queries"})), name)
+        for name, job in environment.jobs.items()
+        if "max_workers" not in job.model_fields_set and now.jobs[name].executors.value == 1
+    )
     for first, *others in groups.values():
         names = [query for each in (first, *others) for query in environment.jobs[each].queries]
         if others and len(set(names)) == len(names):
@@ -205,10 +206,11 @@ def _merges_of_small_jobs(environment: Environment, now: Plan) -> Iterator[_Chan
 
 def _fan_outs(environment: Environment, now: Plan) -> Iterator[_Change]:
     """Yield the queries of several readers of a stream, which then share no shard; one alone gains little."""
-    readers: dict[str, list[Path]] = {}
-    for job, name, query in environment.queries:
-        if isinstance(query, LandQuery) and environment.streams[query.source].fans_out and not query.fan_out:
-            readers.setdefault(query.source, []).append(("jobs", job, "queries", name, "fan_out"))
+    readers = grouped(
+        (query.source, ("jobs", job, "queries", name, "fan_out"))
+        for job, name, query in environment.queries
+        if isinstance(query, LandQuery) and environment.streams[query.source].fans_out and not query.fan_out
+    )
     for stream, keys in readers.items():
         lost = f"one of the consumers that AWS allows {stream}, for each query; queries that run are drained and start again"
         first, *others = sorted(keys, key=lambda key: -sum(c.usd for c in now.jobs[str(key[1])].cost))

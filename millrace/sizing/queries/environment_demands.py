@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
 
+from millrace.config.base import grouped
 from millrace.config.checks.kafka import partition_lists_by_stream_and_table
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
@@ -117,10 +118,7 @@ def _query_demands_and_findings(
 
 @lru_cache(maxsize=4)
 def _feasible_demands_by_job(environment: Environment) -> dict[str, list[QueryDemand]]:
-    found: dict[str, list[QueryDemand]] = {}
-    for demand in _query_demands_and_findings(environment, ())[0]:
-        found.setdefault(demand.job, []).append(demand)
-    return found
+    return grouped((each.job, each) for each in _query_demands_and_findings(environment, ())[0])
 
 
 class _QueryFacts:
