@@ -128,6 +128,12 @@ class Environment(Model):
         return ((job, name, query) for job, own in self.jobs.items() for name, query in own.queries.items())
 
     @property
+    def created_clusters(self) -> dict[str, MskCluster]:
+        """MSK clusters that the environment makes, by logical name."""
+        owned = {name: each for name, each in self.kafka.items() if isinstance(each, MskCluster)}
+        return {name: each for name, each in owned.items() if each.existing is None}
+
+    @property
     def value_locations(self) -> Locations:
         """File and line of each value; empty for an environment that a program built."""
         return self._places

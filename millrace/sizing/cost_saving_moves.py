@@ -232,9 +232,8 @@ def _possible_changes(environment: Environment, now: Plan) -> Iterator[_Change]:
     }
     for name, stream in environment.streams.items():
         yield from _changes_of_stream(environment, name, stream, of_changes=name in of_changes)
-    for name, cluster in environment.kafka.items():
-        if isinstance(cluster, MskCluster) and cluster.existing is None:
-            yield from _changes_of_cluster(environment, name, cluster)
+    for name, cluster in environment.created_clusters.items():
+        yield from _changes_of_cluster(environment, name, cluster)
     for name, job in environment.jobs.items():
         yield from _changes_of_job(name, job)
         if (

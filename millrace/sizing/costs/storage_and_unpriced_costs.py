@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from millrace.config.base import grouped
 from millrace.config.job_networks import reasons_for_vpc_by_part
-from millrace.config.model import Environment, MskCluster
+from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, DirectRouteQuery, LandingQueryBase, Query, WritesSink
 from millrace.sizing.cost import GB
 from millrace.sizing.prices_and_limits import service_limits
@@ -72,7 +72,7 @@ def unpriced_costs(environment: Environment) -> tuple[str, ...]:
         found.append(f"peering or PrivateLink to {', '.join(others)}")
     if environment.network.vpc is None and reasons_for_vpc_by_part(environment):
         found.append("flow logs of the VPC")
-    if any(isinstance(each, MskCluster) and each.existing is None for each in environment.kafka.values()):
+    if environment.created_clusters:
         found.append("MSK's metrics by topic and broker")
     return tuple(found)
 
