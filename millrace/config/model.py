@@ -14,7 +14,7 @@ from pydantic import Field, PrivateAttr
 
 from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.config.aws.regions import REGION, TWO_ZONES
-from millrace.config.base import Model, Slug, TableName
+from millrace.config.base import Model, Slug, TableName, grouped
 from millrace.config.document.locations import Locations
 from millrace.config.engines import Job
 from millrace.config.engines.emr import EmrJob, EmrWorker
@@ -29,7 +29,7 @@ from millrace.config.network_storage_governance_observability import (
     Storage,
 )
 from millrace.config.processing_rate import Rate
-from millrace.config.queries import Query
+from millrace.config.queries import LandingQueries, LandQuery, Query, RouteQuery
 from millrace.config.sinks import Sink
 from millrace.config.sources import Stream
 from millrace.config.sources.base import Basis, Traffic
@@ -126,6 +126,15 @@ class Environment(Model):
     def queries(self) -> Iterator[tuple[str, str, Query]]:
         """Job, name and settings of each query, in the file's order."""
         return ((job, name, query) for job, own in self.jobs.items() for name, query in own.queries.items())
+
+    @property
+    def landing_queries(self) -> LandingQueries:
+        """Queries that land each table, in the file's order."""
+        return grouped(
+            (query.table, (job, name, query))
+            for job, name, query in self.queries
+            if isinstance(query, LandQuery | RouteQuery)
+        )
 
     @property
     def created_clusters(self) -> dict[str, MskCluster]:
