@@ -128,6 +128,13 @@ class Environment(Model):
         return ((job, name, query) for job, own in self.jobs.items() for name, query in own.queries.items())
 
     @property
+    def table_writers(self) -> dict[str, list[str]]:
+        """Jobs of the queries that write each table, by table in the file's order; a job once for each query."""
+        return grouped(
+            (table, job) for job, _, query in self.queries for table in query.created_tables_by_place.values()
+        )
+
+    @property
     def landing_queries(self) -> LandingQueries:
         """Queries that land each table, in the file's order."""
         return grouped(

@@ -78,16 +78,11 @@ def jobs_with_upstream(environment: Environment, job: str | None) -> tuple[str, 
     """Return a job and those that land, directly or indirectly, what it derives from; all jobs for None."""
     if job is None:
         return tuple(environment.jobs)
-    writer = {
-        table: own
-        for own, _, query in environment.queries
-        for table in query.created_tables_by_place.values()
-    }
-    needed = [job]
+    writers, needed = environment.table_writers, [job]
     for each in needed:
         for query in environment.jobs[each].queries.values():
-            others = (writer.get(table) for table, _ in query.source_tables_and_routes)
-            needed += [other for other in others if other and other not in needed]
+            others = (one for table, _ in query.source_tables_and_routes for one in writers.get(table, ()))
+            needed += [other for other in dict.fromkeys(others) if other not in needed]
     return tuple(name for name in environment.jobs if name in needed)
 
 

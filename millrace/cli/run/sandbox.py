@@ -205,9 +205,7 @@ def _run_trial_and_print(
         env, jobs, feeds, seconds=seconds, keep=keep,
         say=lambda text: typer.echo(f"{time.monotonic() - began:4.0f} s  {text} …", err=True),
     )  # fmt: skip
-    writer = {
-        table: own for own, _, query in loaded.queries for table in query.created_tables_by_place.values()
-    }
+    writers = loaded.table_writers
     for table, landed in tables.items():
         typer.echo(
             f"{table}: {_landed_table_sentence(landed)}; example:\n  {_values_as_text(landed.example)}"
@@ -215,7 +213,7 @@ def _run_trial_and_print(
         if (letter := landed.letter) is not None:
             typer.echo(
                 f"  a dead letter: {letter['_id']}, stage {letter['_stage']}: {letter['_error']}; its bytes begin "
-                f"with {(letter['_bytes'] or b'')[:60]!r}\n  to decode it again: millrace replay {writer[table]} "
+                f"with {(letter['_bytes'] or b'')[:60]!r}\n  to decode it again: millrace replay {writers[table][-1]} "
                 f"--env {env} --id {letter['_id']}"
             )
     for own, name, query in loaded.queries:

@@ -148,13 +148,11 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
 
 def _tables_written_from_shared_topic(environment: Environment) -> set[str]:
     """Return tables whose writers all read parts of one shared topic."""
-    writers = Counter(
-        table for _, _, query in environment.queries for table in query.created_tables_by_place.values()
-    )
+    writers = environment.table_writers
     return {
         table
         for (_, table), group in partition_lists_by_stream_and_table(environment).items()
-        if len(group) == writers[table]
+        if len(group) == len(writers[table])
     }
 
 
