@@ -21,7 +21,7 @@ from .permissions.company_rules import apply_company_rules
 from .stacks.history_server import HistoryServerStack
 from .stacks.history_server_image import HistoryServerImageStack
 from .stacks.job_base import JobStack, SharedStacks
-from .stacks.kafka import KafkaStack, owned_clusters, owned_topics
+from .stacks.kafka import KafkaStack, owned_topics
 from .stacks.network import NetworkStack
 from .stacks.observability import ObservabilityStack
 from .stacks.state_machine_shared_resources import StateMachineResourcesStack
@@ -52,7 +52,7 @@ def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> Non
         network = NetworkStack(app, names=names, plan=plan.network, logs_key=storage.logs_key)
     streams = StreamsStack(app, names=names, plan=plan) if owned_streams(environment) else None
     kafka = None
-    if owned_clusters(environment) or owned_topics(environment):
+    if environment.created_clusters or owned_topics(environment):
         assert network is not None, "brokers are in a VPC"
         kafka = KafkaStack(
             app,

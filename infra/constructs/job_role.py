@@ -10,6 +10,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from millrace.config.aws.iam_statements import Grant
+from millrace.config.base import grouped
 
 from ..accept_finding import accept_finding_at_construct
 from ..errors import InfrastructureError
@@ -126,11 +127,12 @@ def _one_or_all(texts: Sequence[str]) -> str | list[str]:
 
 
 def _accept_findings_of_grants(policy: Construct, grants: Sequence[Grant]) -> None:
-    reasons: dict[str, list[str]] = {}
-    for grant in grants:
-        if grant.why is not None:
-            for resource in grant.resources_with_wildcard:
-                reasons.setdefault(resource, []).append(grant.why)
+    reasons = grouped(
+        (resource, grant.why)
+        for grant in grants
+        if grant.why is not None
+        for resource in grant.resources_with_wildcard
+    )
     for resource, why in reasons.items():
         accept_finding_at_construct(
             policy, f"AwsSolutions-IAM5[Resource::{resource}]", "; ".join(dict.fromkeys(why))

@@ -184,7 +184,6 @@ def grants_to_read_what_decides_deployment(scope: PermissionScope) -> list[Grant
     environment = names.environment
     network, streams = environment.network, environment.streams
     msk = [each for each in environment.kafka.values() if isinstance(each, MskCluster)]
-    created = [each for each in msk if each.existing is None]
     kinds = {job.engine for job in environment.jobs.values()}
     anywhere = [
         "access-analyzer:ValidatePolicy",
@@ -198,12 +197,12 @@ def grants_to_read_what_decides_deployment(scope: PermissionScope) -> list[Grant
         else ("AvailabilityZones", "Vpcs", "Addresses")
     )
     anywhere += [f"ec2:Describe{each}" for each in resources]
-    anywhere += ["kafka:ListClustersV2", "kafka:ListKafkaVersions"] if created else []
+    anywhere += ["kafka:ListClustersV2", "kafka:ListKafkaVersions"] if environment.created_clusters else []
     quotas = [
         *(("vpc/L-F678F1CE", "vpc/L-29B6F2EB", "ec2/L-0263D0A3") if network.vpc is None else ()),
         *(("glue/L-08F3B322", "glue/L-5E4153CA") if "glue" in kinds else ()),
         *(("emr-serverless/L-D05C8A75",) if "emr" in kinds else ()),
-        *(("kafka/L-EDD31C36",) if created else ()),
+        *(("kafka/L-EDD31C36",) if environment.created_clusters else ()),
     ]
     kinesis = [
         name for name, each in streams.items() if each.kind == "kinesis" and not each.cross_account_role

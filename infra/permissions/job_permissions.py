@@ -20,6 +20,7 @@ from millrace.config.aws.iam_statements import (
 )
 from millrace.config.aws.regions import kms_via_service_names
 from millrace.config.aws.resource_names import VERSIONS, Names
+from millrace.config.base import grouped
 from millrace.config.model import Job
 from millrace.config.network_storage_governance_observability import ExistingTable
 from millrace.config.queries import DeriveQuery, OneStreamQueryBase
@@ -223,10 +224,7 @@ class JobPermissions:
     def _existing_table_file_grants(self) -> list[Grant]:
         places = [table.location.removeprefix("s3://").rstrip("/") for table in self.existing_tables_read]
         files = [self.names.s3_arn(f"{place}/*") for place in places]
-        buckets: dict[str, list[str]] = {}
-        for place in places:
-            bucket, prefix = place.split("/", 1)
-            buckets.setdefault(bucket, []).append(prefix)
+        buckets = grouped((bucket, prefix) for bucket, _, prefix in (each.partition("/") for each in places))
         return [
             allow("ReadGivenFiles", ["s3:GetObject"], files, why=FILES),
             *(

@@ -45,7 +45,7 @@ class KafkaStack(EnvironmentStack):
             scope, names=names, part="kafka", stateful=True, description=f"Kafka clusters of {names.prefix}"
         )
         environment = names.environment
-        owned = owned_clusters(environment)
+        owned = environment.created_clusters
         key = None
         if any(settings.tier != "serverless" for settings in owned.values()):
             key = existing_or_new_encryption_key(
@@ -121,15 +121,6 @@ def topic_properties_text(settings: KafkaTopic) -> str:
             *(f"{name}={value}" for name, value in TIME_LIMITS.items()),
         )
     )
-
-
-def owned_clusters(environment: Environment) -> dict[str, MskCluster]:
-    """Return the clusters that the environment makes, by logical name."""
-    return {
-        name: cluster
-        for name, cluster in environment.kafka.items()
-        if isinstance(cluster, MskCluster) and cluster.existing is None
-    }
 
 
 def owned_topics(environment: Environment) -> dict[str, KafkaTopic]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from scipy import optimize, stats
 
 from millrace.benchmark.measurements import SHORTEST, BatchPoint, Disturbance, FitError, find_disturbances
+from millrace.config.base import grouped
 from millrace.sizing.queries.benchmark_figures import EstimateWithInterval
 
 Array = npt.NDArray[np.float64]
@@ -228,12 +229,9 @@ def _outlier_share(foretold: Array, durations: Array) -> float:
 
 def _bootstrap_parameters(points: Sequence[BatchPoint], *, waves: bool, robust: bool, seed: int) -> Array:
     """Return the parameters of resampled runs; a draw without two limits, or without waves where necessary, is repeated."""
-    by_run: dict[int, list[BatchPoint]] = {}
-    for each in points:
-        by_run.setdefault(each.group, []).append(each)
     runs = [
         (_design_matrix(run, waves=waves), _measured_times(run), run[0].limit, run[0].waves)
-        for run in by_run.values()
+        for run in grouped((each.group, each) for each in points).values()
     ]
     rng = np.random.default_rng(seed)
     results: list[Array] = []
@@ -249,11 +247,11 @@ def _bootstrap_parameters(points: Sequence[BatchPoint], *, waves: bool, robust: 
 
 def _task_spread(points: Sequence[BatchPoint], seed: int) -> EstimateWithInterval | None:
     """Return the spread pooled within stages (the mean of each is subtracted), with an interval over resampled runs."""
-    by_run: dict[int, list[tuple[float, int]]] = {}
-    for each in points:
-        if len(each.deviations) > 1:
-            squares = float(np.square(each.deviations).sum())
-            by_run.setdefault(each.group, []).append((squares, len(each.deviations) - 1))
+    by_run = grouped(
+        (each.group, (float(np.square(each.deviations).sum()), len(each.deviations) - 1))
+        for each in points
+        if len(each.deviations) > 1
+    )
     if not by_run:
         return None
     sums = np.asarray([np.sum(run, axis=0) for run in by_run.values()], dtype=float)

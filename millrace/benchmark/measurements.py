@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from millrace.config.base import Model
+from millrace.config.base import Model, grouped
 
 SHORTEST = 0.001
 """Seconds; Spark writes a task's time in whole milliseconds, and some take none."""
@@ -279,11 +279,8 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
 
 def _points_by_cell_and_run(points: Iterable[BatchPoint]) -> dict[_Cell, dict[int, list[BatchPoint]]]:
     """Return the points by cell and run."""
-    cells: dict[_Cell, dict[int, list[BatchPoint]]] = {}
-    for each in points:
-        cell = cells.setdefault((each.limit, each.partitions, each.cores), {})
-        cell.setdefault(each.group, []).append(each)
-    return cells
+    cells = grouped(((each.limit, each.partitions, each.cores), each) for each in points)
+    return {cell: grouped((each.group, each) for each in own) for cell, own in cells.items()}
 
 
 def find_disturbances(points: Iterable[BatchPoint]) -> list[Disturbance]:

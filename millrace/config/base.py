@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _PARTITION = r"^arn:aws[a-z-]*"
 
@@ -91,6 +94,14 @@ def _installed_entry_points(group: str) -> EntryPoints:
 def _all_entry_points() -> Any:
     # Looking through all distributions takes a hundredth of a second, and a start asks for each kind of each concept.
     return entry_points()
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of pairs by their keys, both in the order of the pairs."""
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def arn_region_account_resource(arn: str) -> tuple[str, str, str]:

@@ -14,7 +14,7 @@ from pydantic import Field, PrivateAttr
 
 from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.config.aws.regions import REGION, TWO_ZONES
-from millrace.config.base import Model, Slug, TableName
+from millrace.config.base import Model, Slug, TableName, grouped
 from millrace.config.document.locations import Locations
 from millrace.config.engines import Job
 from millrace.config.engines.emr import EmrJob, EmrWorker
@@ -29,7 +29,7 @@ from millrace.config.network_storage_governance_observability import (
     Storage,
 )
 from millrace.config.processing_rate import Rate
-from millrace.config.queries import Query
+from millrace.config.queries import LandingQueries, LandQuery, Query, RouteQuery
 from millrace.config.sinks import Sink
 from millrace.config.sources import Stream
 from millrace.config.sources.base import Basis, Traffic
@@ -56,6 +56,10 @@ __all__ = [
 
 class Environment(Model):
     """Everything that is deployed into one account and region."""
+
+    # The key of caches: callers ask again at once for the same object, which never changes. Without them, time would grow with the
+    # square of the environment.
+    __hash__ = object.__hash__
 
     name: Slug = Field(description="Name of the file without its suffix; it is not a key of the file.")
     project: Slug = Field(
@@ -122,6 +126,28 @@ class Environment(Model):
     def queries(self) -> Iterator[tuple[str, str, Query]]:
         """Job, name and settings of each query, in the file's order."""
         return ((job, name, query) for job, own in self.jobs.items() for name, query in own.queries.items())
+
+    @property
+    def table_writers(self) -> dict[str, list[str]]:
+        """Jobs of the queries that write each table, by table in the file's order; a job once for each query."""
+        return grouped(
+            (table, job) for job, _, query in self.queries for table in query.created_tables_by_place.values()
+        )
+
+    @property
+    def landing_queries(self) -> LandingQueries:
+        """Queries that land each table, in the file's order."""
+        return grouped(
+            (query.table, (job, name, query))
+            for job, name, query in self.queries
+            if isinstance(query, LandQuery | RouteQuery)
+        )
+
+    @property
+    def created_clusters(self) -> dict[str, MskCluster]:
+        """MSK clusters that the environment makes, by logical name."""
+        owned = {name: each for name, each in self.kafka.items() if isinstance(each, MskCluster)}
+        return {name: each for name, each in owned.items() if each.existing is None}
 
     @property
     def value_locations(self) -> Locations:

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 
 from millrace.config.document.problems import Finding, Path
 from millrace.config.model import Environment, Job
-from millrace.config.queries import LandingQueryBase, OneStreamQueryBase, Query, SourceQueryBase
+from millrace.config.queries import LandingQueries, OneStreamQueryBase, Query, SourceQueryBase
 from millrace.config.units import format_duration
 
 _SHORTEST, _LONGEST, _MINUTE = timedelta(minutes=5), timedelta(days=1), timedelta(minutes=1)
 
 
-def land_queries_by_table(environment: Environment) -> dict[str, list[LandingQueryBase]]:
-    """Return the queries that land each table."""
-    found: dict[str, list[LandingQueryBase]] = {}
-    for _, _, query in environment.queries:
-        if isinstance(query, LandingQueryBase):
-            found.setdefault(query.table, []).append(query)
-    return found
-
-
 def bounded_run_findings(environment: Environment) -> Iterator[Finding]:
     """Yield what jobs with bounded runs cannot do in an environment that is else valid."""
-    landing = land_queries_by_table(environment)
+    landing = environment.landing_queries
     for name, job in environment.jobs.items():
         yield from check_run_schedule_of_job(environment, name, job, landing)
         yield from job.check(("jobs", name))
 
 
 def check_run_schedule_of_job(
-    environment: Environment, name: str, job: Job, landing: Mapping[str, Sequence[LandingQueryBase]]
+    environment: Environment, name: str, job: Job, landing: LandingQueries
 ) -> Iterator[Finding]:
     """Check when one job runs, and that its queries can run so.
 
@@ -50,7 +41,7 @@ def check_run_schedule_of_job(
         here = (*path, "queries", query_name)
         if job.has_bounded_runs:
             yield from _check_query_of_bounded_run(environment, here, query)
-        yield from _check_tables_landed_by_other_jobs(environment, here, query, job, landing)
+        yield from _check_tables_landed_by_other_jobs(environment, name, query_name, landing)
 
 
 def _check_query_of_bounded_run(environment: Environment, path: Path, query: Query) -> Iterator[Finding]:
@@ -69,18 +60,11 @@ def _check_query_of_bounded_run(environment: Environment, path: Path, query: Que
 
 
 def _check_tables_landed_by_other_jobs(
-    environment: Environment,
-    path: Path,
-    query: Query,
-    job: Job,
-    landing: Mapping[str, Sequence[LandingQueryBase]],
+    environment: Environment, job: str, query: str, landing: LandingQueries
 ) -> Iterator[Finding]:
     """Find tables of other jobs where one of the two jobs runs in turns: a run derives what it has landed itself."""
-    own = {id(each) for each in job.queries.values()}
-    jobs = environment.jobs.values()
-    for table, _ in query.source_tables_and_routes:
-        others = {id(each) for each in landing.get(table, ())} - own
-        in_turns = (id(each) for other in jobs if other.has_bounded_runs for each in other.queries.values())
-        if others and (job.has_bounded_runs or not others.isdisjoint(in_turns)):
+    for table, _ in environment.jobs[job].queries[query].source_tables_and_routes:
+        others = {other for other, _, _ in landing.get(table, ())} - {job}
+        if others and any(environment.jobs[each].has_bounded_runs for each in (job, *others)):
             allowed = "a table of the same job, as one of the two jobs has bounded runs: one derives what it has landed itself"
-            yield Finding((*path, "source"), table, allowed)
+            yield Finding(("jobs", job, "queries", query, "source"), table, allowed)

@@ -296,6 +296,10 @@ class RouteQuery(RoutesBase, LandingQueryBase):
     )
 
 
+LandingQueries = dict[str, list[tuple[str, str, LandQuery | RouteQuery]]]
+"""Job, name and settings of the queries that land each table, by table."""
+
+
 class DirectQuery(SinkSection, OneStreamQueryBase):
     """Writes a Kafka topic through a transform to a sink, without landing table and state, for lower latency."""
 

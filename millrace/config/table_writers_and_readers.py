@@ -15,11 +15,7 @@ def maintained_tables(environment: Environment, job: str) -> tuple[str, ...]:
     job
         One of its jobs.
     """
-    owners: dict[str, str] = {}
-    for name, _, query in environment.queries:
-        for table in query.created_tables_by_place.values():
-            owners.setdefault(table, name)
-    return tuple(table for table, owner in owners.items() if owner == job)
+    return tuple(table for table, (first, *_) in environment.table_writers.items() if first == job)
 
 
 def readers_of_table(environment: Environment, table: str) -> Iterator[tuple[str, str]]:

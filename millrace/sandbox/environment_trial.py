@@ -19,6 +19,7 @@ from threading import Event as Flag
 
 from pyiceberg.table import Table
 
+from millrace.config.base import grouped
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandingQueryBase
 from millrace.sandbox.kill_and_restart_jobs import JobsDrill, Say
@@ -77,16 +78,11 @@ def jobs_with_upstream(environment: Environment, job: str | None) -> tuple[str, 
     """Return a job and those that land, directly or indirectly, what it derives from; all jobs for None."""
     if job is None:
         return tuple(environment.jobs)
-    writer = {
-        table: own
-        for own, _, query in environment.queries
-        for table in query.created_tables_by_place.values()
-    }
-    needed = [job]
+    writers, needed = environment.table_writers, [job]
     for each in needed:
         for query in environment.jobs[each].queries.values():
-            others = (writer.get(table) for table, _ in query.source_tables_and_routes)
-            needed += [other for other in others if other and other not in needed]
+            others = (one for table, _ in query.source_tables_and_routes for one in writers.get(table, ()))
+            needed += [other for other in dict.fromkeys(others) if other not in needed]
     return tuple(name for name in environment.jobs if name in needed)
 
 
@@ -253,11 +249,11 @@ class EnvironmentTrial(JobsDrill):
     def _tables_that_grow_after_kill(self) -> dict[str, list[list[str]]]:
         """Return, by job, each landing table whose streams get records after the kill, as a group of its own."""
         fed = {name for name, feed in self._feeds.items() if feed.most is None or feed.after_kill}
-        result: dict[str, list[list[str]]] = {}
-        for job, query in self._landing:
-            if fed.intersection(query.source_stream_names):
-                result.setdefault(job, []).append([query.table])
-        return result
+        return grouped(
+            (job, [query.table])
+            for job, query in self._landing
+            if fed.intersection(query.source_stream_names)
+        )
 
     def _measure_seconds_to_first_rows(self, began: float) -> dict[str, float]:
         """Wait for the first row of each table; return the seconds to it, by table."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain, islice
@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ByteSize, ValidationError
 
 from millrace.config.aws import kafka_versions
+from millrace.config.base import grouped
 from millrace.config.checks.run_environment_checks import run_checks
 from millrace.config.document.problems import ConfigurationError, Path, dotted_path
 from millrace.config.document.yaml_tree import Tree
@@ -28,6 +29,7 @@ from millrace.config.queries import LandQuery
 from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.alternatives.job_planner import PlansMade
+from millrace.sizing.environment_with_plan_choices import environment_with_value
 from millrace.sizing.plan_model import Plan
 from millrace.sizing.planning import plan, total_cost
 from millrace.sizing.prices_and_limits import service_limits
@@ -190,11 +192,11 @@ def _key_changes_of_merged_jobs(change: _Change, tree: Tree) -> Iterator[tuple[s
 
 def _merges_of_small_jobs(environment: Environment, now: Plan) -> Iterator[_Change]:
     """Yield jobs of one executor whose keys are alike, as queries of the first of them."""
-    groups: dict[str, list[str]] = {}
-    for name, job in environment.jobs.items():
-        given = {key: getattr(job, key) for key in job.model_fields_set - {"queries"}}
-        if "max_workers" not in given and now.jobs[name].executors.value == 1:
-            groups.setdefault(repr(sorted(given.items())), []).append(name)
+    groups = grouped(
+        (repr(sorted((key, getattr(job, key)) for key in job.model_fields_set - {"queries"})), name)
+        for name, job in environment.jobs.items()
+        if "max_workers" not in job.model_fields_set and now.jobs[name].executors.value == 1
+    )
     for first, *others in groups.values():
         names = [query for each in (first, *others) for query in environment.jobs[each].queries]
         if others and len(set(names)) == len(names):
@@ -204,10 +206,11 @@ def _merges_of_small_jobs(environment: Environment, now: Plan) -> Iterator[_Chan
 
 def _fan_outs(environment: Environment, now: Plan) -> Iterator[_Change]:
     """Yield the queries of several readers of a stream, which then share no shard; one alone gains little."""
-    readers: dict[str, list[Path]] = {}
-    for job, name, query in environment.queries:
-        if isinstance(query, LandQuery) and environment.streams[query.source].fans_out and not query.fan_out:
-            readers.setdefault(query.source, []).append(("jobs", job, "queries", name, "fan_out"))
+    readers = grouped(
+        (query.source, ("jobs", job, "queries", name, "fan_out"))
+        for job, name, query in environment.queries
+        if isinstance(query, LandQuery) and environment.streams[query.source].fans_out and not query.fan_out
+    )
     for stream, keys in readers.items():
         lost = f"one of the consumers that AWS allows {stream}, for each query; queries that run are drained and start again"
         first, *others = sorted(keys, key=lambda key: -sum(c.usd for c in now.jobs[str(key[1])].cost))
@@ -229,9 +232,8 @@ def _possible_changes(environment: Environment, now: Plan) -> Iterator[_Change]:
     }
     for name, stream in environment.streams.items():
         yield from _changes_of_stream(environment, name, stream, of_changes=name in of_changes)
-    for name, cluster in environment.kafka.items():
-        if isinstance(cluster, MskCluster) and cluster.existing is None:
-            yield from _changes_of_cluster(environment, name, cluster)
+    for name, cluster in environment.created_clusters.items():
+        yield from _changes_of_cluster(environment, name, cluster)
     for name, job in environment.jobs.items():
         yield from _changes_of_job(name, job)
         if (
@@ -357,10 +359,10 @@ def _changed_environment_or_none(environment: Environment, change: _Change) -> E
             for name in (str(path[1]), *change.jobs)
             for query, asked in environment.jobs[name].queries.items()
         }
-        path, value = ("jobs",), _with_value(kept, path[1:], queries)
-    changed: Environment = _with_value(environment, path, value)
+        path, value = ("jobs",), environment_with_value(kept, path[1:], queries)
+    changed: Environment = environment_with_value(environment, path, value)
     for each in change.also:
-        changed = _with_value(changed, each, value)
+        changed = environment_with_value(changed, each, value)
     return changed
 
 
@@ -423,17 +425,3 @@ def _sort_key_of_engines(
 def _passes_project_checks(environment: Environment) -> bool:
     root = environment.value_locations.root
     return not any(run_checks(environment, environment.streams.keys(), environment.kafka.keys(), root))
-
-
-def _with_value(section: Any, path: Path, value: Any) -> Any:
-    """Return a section with the value at a path; without its key if the value is None, as if the file did not have it."""
-    key, *below = path
-    if isinstance(section, Mapping):
-        return {**section, key: _with_value(section[key], tuple(below), value)}
-    if below:
-        value = _with_value(getattr(section, str(key)), tuple(below), value)
-    if value is not None:
-        return section.model_copy(update={key: value})
-    removed = section.model_copy(update={key: type(section).model_fields[key].get_default()})
-    removed.model_fields_set.discard(key)
-    return removed

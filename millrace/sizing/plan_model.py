@@ -372,6 +372,8 @@ class NetworkPlan:
 class Plan:
     """All computed numbers of one environment."""
 
+    __hash__ = object.__hash__  # as that of an environment
+
     environment: str
     region: str
     prices: date

@@ -10,7 +10,7 @@ from millrace.config.aws import kafka_versions
 from millrace.config.aws import zones_refused_by_services as zone_tables
 from millrace.config.document.problems import Finding
 from millrace.config.engines import versions
-from millrace.config.model import Environment, MskCluster
+from millrace.config.model import Environment
 from millrace.sizing.alarms.alarms import alarms
 from millrace.sizing.alternatives import other_engines_and_services
 from millrace.sizing.alternatives.choose_runs_and_stream_modes import environment_with_cheapest_choices
@@ -214,9 +214,7 @@ def _cluster_plans_and_findings(
     found, problems = {}, []
     counts = {name: each.expected_partitions.value for name, each in streams.items()}
     reading = demands_by_stream(demands)
-    for name, cluster in environment.kafka.items():
-        if not isinstance(cluster, MskCluster) or cluster.existing is not None:
-            continue
+    for name, cluster in environment.created_clusters.items():
         asked = cluster_load(environment, name, counts, reading)
         sized, wrong = cluster_plan_and_findings(environment, name, cluster, asked, table)
         problems += wrong
@@ -241,11 +239,8 @@ def _plan_warnings(environment: Environment, demands: list[QueryDemand]) -> tupl
     found += [
         f"kafka.{name}.version: nobody has confirmed that {cluster.tier} brokers take {cluster.version} "
         f"(as of {kafka_versions.AS_OF}); MSK says so when the cluster is made"
-        for name, cluster in environment.kafka.items()
-        if isinstance(cluster, MskCluster)
-        and cluster.existing is None
-        and cluster.tier == "express"
-        and cluster.version not in kafka_versions.EXPRESS
+        for name, cluster in environment.created_clusters.items()
+        if cluster.tier == "express" and cluster.version not in kafka_versions.EXPRESS
     ]
     found += [
         f"jobs.{name}.version: {job.display_version} is newer than the table of versions (as of {versions.AS_OF}): it is packed, priced and "

@@ -29,6 +29,7 @@ from millrace.advisor.logs.application_history_model import History
 from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config.aws.pagination import list_all
+from millrace.config.base import grouped
 from millrace.config.document.problems import ConfigurationError
 from millrace.config.engines import ended_run_states
 from millrace.sizing.prices_and_limits import PriceTable, price_regions, price_table_of_region
@@ -172,11 +173,10 @@ def scan_emr_jobs(
             app = emr.get_application(applicationId=listed["id"])["application"]
             if not tags.items() <= app.get("tags", {}).items():
                 continue
-            by_name: dict[str, list[Mapping[str, Any]]] = {}
-            for each in list_all(
-                emr, "list_job_runs", "jobRuns", applicationId=listed["id"], mode="STREAMING"
-            ):
-                by_name.setdefault(str(each.get("name") or app.get("name") or listed["id"]), []).append(each)
+            runs = list_all(emr, "list_job_runs", "jobRuns", applicationId=listed["id"], mode="STREAMING")
+            by_name = grouped(
+                (str(each.get("name") or app.get("name") or listed["id"]), each) for each in runs
+            )
         except UNREAD as error:
             name = str(listed.get("name") or listed["id"])
             yield ScannedJob(

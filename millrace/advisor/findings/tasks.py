@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -16,6 +16,7 @@ from millrace.advisor.findings.query_view import LEAST, QueryView, figure_eviden
 from millrace.advisor.findings.task_cost import TaskCost, fit_task_cost, longest_by_chance
 from millrace.advisor.logs.application_history_model import Batch, Flags, Floats, Stage
 from millrace.advisor.logs.statistics import Estimate, makespan_of_list_scheduling, median_with_interval
+from millrace.config.base import grouped
 
 OWN_REPETITION = "millrace: a record "
 """Message of tasks that the core fails on purpose, to write a batch another way; no user can change them."""
@@ -105,10 +106,11 @@ def task_findings(view: QueryView, cores: int) -> Iterator[Finding]:
 
 def stages_across_batches(view: QueryView) -> list[StageAcrossBatches]:
     """Group the stages of all batches that do the same: the same place in the order, as many tasks."""
-    same: dict[tuple[int, int], list[tuple[Batch, Stage]]] = defaultdict(list)
-    for batch in view.settled_batches:
-        for place, stage in enumerate(sorted(batch.stages, key=lambda each: (each.id, each.attempt))):
-            same[place, stage.partitions].append((batch, stage))
+    same = grouped(
+        ((place, stage.partitions), (batch, stage))
+        for batch in view.settled_batches
+        for place, stage in enumerate(sorted(batch.stages, key=lambda each: (each.id, each.attempt)))
+    )
     return [StageAcrossBatches(tuple(pairs), key[1]) for key, pairs in same.items() if len(pairs) >= LEAST]
 
 

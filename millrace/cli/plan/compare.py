@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 import typer
 from rich.markup import escape
 
-from millrace.cli.shared.console import figure_columns, print_table_with_trailing_texts, word_columns
+from millrace.cli.shared.console import (
+    figure_columns,
+    print_json,
+    print_table_with_trailing_texts,
+    word_columns,
+)
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName, HtmlPage
 from millrace.config import ConfigurationError, Environment, load
@@ -43,7 +47,7 @@ def compare(
         write_page(html, html_page("compare", title, {"ways": document}))
         typer.echo(f"wrote {html}", err=as_json)
     if as_json:
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        print_json(document)
         return
     rows = [
         [

@@ -23,6 +23,7 @@ from millrace.cli.shared.console import (
     REFUSED,
     figure_columns,
     plain_table,
+    print_json,
     print_rich,
     terminal_width,
     word_columns,
@@ -171,13 +172,13 @@ def plan_command(
         )
     elif job is not None:
         if as_json:
-            typer.echo(json.dumps(document["jobs"][job], indent=2, ensure_ascii=False))
+            print_json(document["jobs"][job])
         else:
             print_rich(*job_tables(environment, sized, job, terminal=sys.stdout.isatty()))
     elif key is not None:
         _print_explanation(environment, sized, key, as_json=as_json)
     elif as_json:
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        print_json(document)
     else:
         columns = terminal_width(sys.stdout)
         print_rich(
@@ -247,7 +248,7 @@ def old_prices_warning(environment: Environment, today: date | None = None) -> s
 def _print_explanation(environment: Environment, sized: Plan, key: str, *, as_json: bool) -> None:
     explanation = derivation_of_number(environment, sized, key)
     if as_json:
-        typer.echo(json.dumps(asdict(explanation), indent=2, ensure_ascii=False))
+        print_json(asdict(explanation))
         return
 
     def tree_of_derivation(node: DerivationNode) -> Tree:
@@ -286,7 +287,7 @@ def _print_plan_diff(
         else permission_diff_between_versions.template_change_lines(environment, templates, root)
     )
     if as_json:
-        typer.echo(json.dumps(plan_diff.diff_document(changed, keys, changes), indent=2, ensure_ascii=False))
+        print_json(plan_diff.diff_document(changed, keys, changes))
         return
     if as_markdown:
         tables = plan_diff.differences_as_markdown(changed, reference) + plan_diff.changed_keys_as_markdown(
@@ -300,10 +301,8 @@ def _print_plan_diff(
     if not changed:
         typer.echo(f"sizes and costs are the same as in the plan of {reference}")
     else:
-        table = plain_table(*word_columns(""), *figure_columns("before", "after", "more"))
-        for each in changed:
-            table.add_row(*map(Text, plan_diff.difference_cells(each)))
-        print_rich(table)
+        rows = (map(Text, plan_diff.difference_cells(each)) for each in changed)
+        print_rich(plain_table(*word_columns(""), *figure_columns("before", "after", "more"), rows=rows))
     for title, lines in (("keys", keys), ("templates", changes)):
         if lines:
             typer.echo("\n".join((title, *(f"  {each}" for each in lines))))
@@ -339,7 +338,7 @@ def validate_command(
         if not as_json:
             raise
         problems = [asdict(each) for each in error.problems]
-        typer.echo(json.dumps({"valid": False, "problems": problems}, ensure_ascii=False))
+        print_json({"valid": False, "problems": problems}, indent=None)
         raise typer.Exit(REFUSED) from None
     tree = environment.value_locations.tree
     inherited = [] if tree is None else describe_inherited_accounts_and_hosts(tree)
@@ -358,7 +357,7 @@ def validate_command(
             "advice": advice,
             "unchecked": unchecked,
         }
-        typer.echo(json.dumps(document, ensure_ascii=False))
+        print_json(document, indent=None)
         return
     streams, jobs = (
         count(len(each), name) for each, name in ((environment.streams, "stream"), (environment.jobs, "job"))

@@ -13,7 +13,7 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from millrace.cli.shared.console import WIDE, figure_columns, plain_table, word_columns
+from millrace.cli.shared.console import WIDE, figure_columns, plain_table, table_with_rows, word_columns
 from millrace.config.engines import KINDS
 from millrace.config.model import Environment
 from millrace.sizing.plan_model import ClusterPlan, CostItem, Figure, JobPlan, Plan, QueryPlan, StreamPlan
@@ -86,13 +86,14 @@ def _titled_section(title: str, body: RenderableType) -> Iterator[RenderableType
     yield body
 
 
-def _empty_table(terminal: bool, *columns: Column, why: bool = False) -> Table:
+def _ruled_table(
+    terminal: bool, *columns: Column, why: bool = False, rows: Iterable[Iterable[str]] = ()
+) -> Table:
     """Return a table with a rule below its head in a terminal; in a pipe without any."""
     if why:
         columns = (*columns, Column("why", style="dim", overflow="fold"))
-    if terminal:
-        return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    return plain_table(*columns)
+    ruled = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    return table_with_rows(ruled if terminal else plain_table(*columns), rows)
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,9 @@ def _table_with_reasons(
     terminal: bool, inline: bool, columns: Sequence[Column], rows: Sequence[tuple[Sequence[str], str]]
 ) -> Group:
     """Return a table with the reason for each row in a column if there is room, else below it."""
-    table = _empty_table(terminal, *columns, why=inline)
-    for cells, why in rows:
-        table.add_row(*cells, *[why] * inline)
+    table = _ruled_table(
+        terminal, *columns, why=inline, rows=((*cells, *[why] * inline) for cells, why in rows)
+    )
     reasons = () if inline else (_reason_line(f"{cells[0]}: {why}") for cells, why in rows)
     return Group(_Indented(table, 0 if terminal else 2), *reasons)
 
@@ -161,24 +162,25 @@ def _clusters_table(clusters: Iterable[ClusterPlan], terminal: bool, inline: boo
 
 def _jobs_table(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> _Indented:
     """Return a table with one row for each job."""
-    figures = figure_columns("cores", "workers")
-    table = _empty_table(
+    table = _ruled_table(
         terminal,
         *word_columns("job", "engine"),
-        *figures,
+        *figure_columns("cores", "workers"),
         *word_columns("of", "SLA"),
         *figure_columns("$/month"),
+        rows=(
+            (
+                job.name,
+                f"{KINDS[job.engine].title} {job.version}",
+                _figure_cell(job.cores),
+                _figure_cell(job.max_workers),
+                job.worker,
+                environment.jobs[job.name].sla_words.removeprefix("SLA "),
+                _total_dollars_cell(job.cost),
+            )
+            for job in jobs
+        ),
     )
-    for job in jobs:
-        table.add_row(
-            job.name,
-            f"{KINDS[job.engine].title} {job.version}",
-            _figure_cell(job.cores),
-            _figure_cell(job.max_workers),
-            job.worker,
-            environment.jobs[job.name].sla_words.removeprefix("SLA "),
-            _total_dollars_cell(job.cost),
-        )
     return _Indented(table, 0 if terminal else 2)
 
 
@@ -224,17 +226,21 @@ def _note_line(text: str) -> Text:
 
 def _queries_table(job: JobPlan, terminal: bool) -> _Indented:
     spread = ["repartition"] if any(query.repartition for query in job.queries.values()) else []
-    figures = figure_columns("trigger", "records a batch", "a shard", *spread)
-    table = _empty_table(terminal, *word_columns("query"), *figures)
-    for query in job.queries.values():
-        trigger = query.trigger_seconds
-        table.add_row(
-            query.name,
-            f"{_origin_mark(trigger)}{trigger.value:g} s",
-            _figure_cell(query.records_per_batch),
-            _figure_cell(query.records_per_partition),
-            *[_figure_cell(query.repartition) for _ in spread],
-        )
+    table = _ruled_table(
+        terminal,
+        *word_columns("query"),
+        *figure_columns("trigger", "records a batch", "a shard", *spread),
+        rows=(
+            (
+                query.name,
+                f"{_origin_mark(query.trigger_seconds)}{query.trigger_seconds.value:g} s",
+                _figure_cell(query.records_per_batch),
+                _figure_cell(query.records_per_partition),
+                *[_figure_cell(query.repartition) for _ in spread],
+            )
+            for query in job.queries.values()
+        ),
+    )
     return _Indented(table, 2 if terminal else 4)
 
 
@@ -254,7 +260,7 @@ def _query_reasons(query: QueryPlan) -> Iterator[str]:
 
 def cost_table(plan: Plan, *, terminal: bool) -> _Indented:
     """Return the table of a month's bill with the reason for each line; of many jobs with a sum of each item."""
-    table = _empty_table(terminal, *word_columns("for", "item"), *figure_columns("$/month"), why=True)
+    table = _ruled_table(terminal, *word_columns("for", "item"), *figure_columns("$/month"), why=True)
     groups = [
         *(("streams", f"stream {each.name}", each.cost) for each in plan.streams.values()),
         *(("clusters", f"cluster {each.name}", each.cost) for each in plan.clusters.values()),

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from millrace.cli.shared.console import reporting_write_errors_as_wrong_option
+from millrace.cli.shared.console import print_json, reporting_write_errors_as_wrong_option
 from millrace.cli.shared.options import EnvironmentName
 from millrace.config import Environment, Finding, Names, load
 from millrace.config.aws.regions import aws_partition_of_region
@@ -61,7 +61,7 @@ def policies(
     if repository is not None:
         result["trust.json"] = github_trust_policy(environment, repository)
     if out is None:
-        typer.echo(json.dumps(result, indent=2))
+        print_json(result)
         return
     with reporting_write_errors_as_wrong_option("--out", out):
         out.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from millrace.cli.shared.console import reporting_write_errors_as_wrong_option
+from millrace.cli.shared.console import print_json, reporting_write_errors_as_wrong_option
 from millrace.cli.shared.options import AsJson
 from millrace.config import find_root
 from millrace.config.document.problems import wrong_option_error
@@ -102,7 +101,7 @@ def _print_price_update(renewal: PriceRenewal, file: str | None, *, as_json: boo
             "stayed": dict(renewal.stayed),
             "unknown": list(renewal.unknown),
         }
-        typer.echo(json.dumps(document, indent=2))
+        print_json(document)
         return
     for name, why in renewal.stayed.items():
         typer.echo(f"{name} not updated: {why}")

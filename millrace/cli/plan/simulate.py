@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -16,7 +15,14 @@ from rich.text import Text
 
 from millrace.cli.plan.report.simulate_page import simulation_page
 from millrace.cli.plan.report.simulate_verdict import monthly_usd, simulation_verdict
-from millrace.cli.shared.console import figure_columns, plain_table, print_rich, terminal_width, word_columns
+from millrace.cli.shared.console import (
+    figure_columns,
+    plain_table,
+    print_json,
+    print_rich,
+    terminal_width,
+    word_columns,
+)
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import (
     EnvironmentName,
@@ -202,7 +208,7 @@ def simulate_command(
         title = f"{environment.project}-{environment.name}: simulation"
         write_page(html, simulation_page(title, document, results))
     if as_json:
-        typer.echo(json.dumps(document, indent=2))
+        print_json(document)
         return
     print_rich(*verdict_panel(verdict, terminal=sys.stdout.isatty()))
     _print_results(document["jobs"])

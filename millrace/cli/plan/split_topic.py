@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from ruamel.yaml import YAML
 
+from millrace.cli.shared.console import print_json
 from millrace.cli.shared.options import (
     AsJson,
     EnvironmentName,
@@ -92,12 +92,8 @@ def split(
     names = names_of_jobs(job, lists, sharing, environment.jobs)
     result = TopicSplit(job, name, tuple(landing), names, stream, topic_name, begin, end, records, lists)
     if as_json:
-        typer.echo(
-            json.dumps(
-                dataclasses.asdict(result) | {"jobs": dict(zip(result.job_names, result.lists, strict=True))},
-                default=lambda at: at.isoformat().replace("+00:00", "Z"),
-            )
-        )
+        jobs_of_lists = dict(zip(result.job_names, result.lists, strict=True))
+        print_json(dataclasses.asdict(result) | {"jobs": jobs_of_lists}, indent=None)
         return
     sys.stderr.write(_split_summary_text(result))
     _print_yaml_of_split_jobs(environment, result)

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from millrace.cli.run.checkpoint_compatibility import checkpoint_refusal_on_other_job
-from millrace.cli.shared.console import CommandRefusedError, confirm_or_exit
+from millrace.cli.shared.console import CommandRefusedError, confirm_or_exit, print_json
 from millrace.cli.shared.options import (
     AsJson,
     EnvironmentName,
@@ -93,7 +93,7 @@ def show(
             }
             for each in contents
         ]
-        typer.echo(json.dumps({"held_by": holder, "queries": queries}, indent=2))
+        print_json({"held_by": holder, "queries": queries})
         return
     typer.echo(
         f"{job}: {'no job writes its checkpoints now' if holder is None else f'its checkpoints are written now by {holder}'}"

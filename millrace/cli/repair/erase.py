@@ -20,6 +20,8 @@ from millrace.cli.shared.console import (
     confirm_or_exit,
     figure_columns,
     open_progress_display,
+    print_json,
+    table_with_rows,
 )
 from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
 from millrace.config import ConfigurationError, Environment, Problem, load
@@ -87,7 +89,7 @@ def erase(
             preview = _ask_jobs_for_matches(environment, desk, request)
             if dry_run or (as_json and not yes):
                 if as_json:
-                    typer.echo(json.dumps(_erasure_document(request, preview)))
+                    print_json(_erasure_document(request, preview), indent=None)
                 else:
                     _print_preview(request, preview)
                 return
@@ -243,10 +245,15 @@ def _counts_table(preview: Answers) -> Table:
         "rows", "dead letters", "total rows", "files to rewrite", "snapshots to expire", no_wrap=False
     )
     table = Table("job", "table", *counted, title="What matches", title_justify="left")
-    for job, name, f in _job_table_and_counts_of_answers(preview):
-        counts = (f["rows"], f["dead_letters"], f["of"], f["files"], f["snapshots"])
-        table.add_row(job, name.partition(".")[2], *(f"{n:,}" for n in counts))
-    return table
+    rows = (
+        (
+            job,
+            name.partition(".")[2],
+            *(f"{f[key]:,}" for key in ("rows", "dead_letters", "of", "files", "snapshots")),
+        )
+        for job, name, f in _job_table_and_counts_of_answers(preview)
+    )
+    return table_with_rows(table, rows)
 
 
 def _erasure_sentence(request: EraseRequest, done: Answers) -> str:

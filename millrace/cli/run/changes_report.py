@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from millrace.cli.run.checkpoint_compatibility import (
     checkpoint_refusals,
     irreversible_checkpoint_lines,
 )
-from millrace.cli.shared.console import REFUSED
+from millrace.cli.shared.console import REFUSED, print_json
 from millrace.lifecycle.account.catalog_columns import ddl_columns_by_table, table_names_in_settings
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes.undeclared_stacks import StackRemoval
@@ -72,7 +71,7 @@ def print_table_changes_and_exit_if_refused(
     tables = rehearse_table_changes(aws, assembly, changes)
     if as_json:
         document = changes_document(changes) | {"tables": dict(tables.altered)}
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        print_json(document)
     else:
         typer.echo("\n".join(altered_table_lines(tables)), nl=bool(tables.altered))
     exit_if_reasons(

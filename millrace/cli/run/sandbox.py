@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -17,7 +16,7 @@ from rich.markup import escape
 
 from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.run import traffic
-from millrace.cli.shared.console import print_rich
+from millrace.cli.shared.console import print_json, print_rich
 from millrace.cli.shared.options import (
     EnvironmentName,
     complete_environment_names,
@@ -95,7 +94,7 @@ def demo(
         )
     tables = _run_trial_and_print(loaded, environment, JOBS, feed_by_stream(loaded, records), 0.0, keep=keep)
     summary = demo_summary(loaded, tables)
-    typer.echo(json.dumps(summary))
+    print_json(summary, indent=None)
     compared = [each.comparison for each in tables.values() if each.comparison is not None]
     raise typer.Exit(
         bool(
@@ -206,9 +205,7 @@ def _run_trial_and_print(
         env, jobs, feeds, seconds=seconds, keep=keep,
         say=lambda text: typer.echo(f"{time.monotonic() - began:4.0f} s  {text} …", err=True),
     )  # fmt: skip
-    writer = {
-        table: own for own, _, query in loaded.queries for table in query.created_tables_by_place.values()
-    }
+    writers = loaded.table_writers
     for table, landed in tables.items():
         typer.echo(
             f"{table}: {_landed_table_sentence(landed)}; example:\n  {_values_as_text(landed.example)}"
@@ -216,7 +213,7 @@ def _run_trial_and_print(
         if (letter := landed.letter) is not None:
             typer.echo(
                 f"  a dead letter: {letter['_id']}, stage {letter['_stage']}: {letter['_error']}; its bytes begin "
-                f"with {(letter['_bytes'] or b'')[:60]!r}\n  to decode it again: millrace replay {writer[table]} "
+                f"with {(letter['_bytes'] or b'')[:60]!r}\n  to decode it again: millrace replay {writers[table][-1]} "
                 f"--env {env} --id {letter['_id']}"
             )
     for own, name, query in loaded.queries:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
-from millrace.cli.shared.console import open_progress_display
+from millrace.cli.shared.console import open_progress_display, print_json
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 from millrace.lifecycle.account.deployed_environment import connect_to_account
 from millrace.lifecycle.jobs.state_machine import Verb, execute_verb
@@ -86,7 +85,7 @@ def run_verb_and_print_outcome(
             aws, job, verb, progress=lambda phrase: say(f"{job}: {phrase}"), grace_seconds=grace
         )
     if as_json:
-        typer.echo(json.dumps(done.answer, indent=2))
+        print_json(done.answer)
     else:
         typer.echo(f"{job}: {done.outcome}: {done.message}", err=not done.ok)
     if not done.ok:

@@ -6,9 +6,10 @@ An expected failure is one message on standard error, with one exit status for e
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from pathlib import Path
@@ -92,6 +93,18 @@ def terminal_width(stream: TextIO) -> int | None:
     return Console(file=stream).width if stream.isatty() else None
 
 
+def print_json(document: object, *, indent: int | None = 2) -> None:
+    """Print a document for scripts, with its times in ISO 8601."""
+    typer.echo(
+        json.dumps(
+            document,
+            indent=indent,
+            ensure_ascii=False,
+            default=lambda at: at.isoformat().replace("+00:00", "Z"),
+        )
+    )
+
+
 def print_rich(*parts: RenderableType, stream: TextIO | None = None) -> None:
     """Print to a terminal with its width and colours; otherwise as plain lines without padding."""
     stream = stream or sys.stdout
@@ -139,9 +152,16 @@ class _PlainTable(Table):
             yield Segment.line()
 
 
-def plain_table(*columns: Column | str) -> Table:
+def plain_table(*columns: Column | str, rows: Iterable[Iterable[RenderableType]] = ()) -> Table:
     """Return a table without lines, its columns four spaces apart."""
-    return _PlainTable(*columns, box=None, pad_edge=False, padding=(0, _APART // 2))
+    return table_with_rows(_PlainTable(*columns, box=None, pad_edge=False, padding=(0, _APART // 2)), rows)
+
+
+def table_with_rows(table: Table, rows: Iterable[Iterable[RenderableType]]) -> Table:
+    """Return a table after its rows were added."""
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def print_table_with_trailing_texts(
@@ -164,10 +184,7 @@ def print_table_with_trailing_texts(
     """
     room, short = terminal_width(stream or sys.stdout), len(columns)
     if room is None or room >= WIDE:
-        table = plain_table(*columns, *texts)
-        for row in rows:
-            table.add_row(*row)
-        print_rich(table, stream=stream)
+        print_rich(plain_table(*columns, *texts, rows=rows), stream=stream)
         return
     for row in rows:
         print_rich("  ".join(row[:short]), stream=stream)

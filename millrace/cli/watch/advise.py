@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Iterable
@@ -26,7 +25,7 @@ from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, advi
 from millrace.advisor.logs.application_history_model import History
 from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import EventLog, aws_errors_as_wrong_option, find_event_logs
-from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
+from millrace.cli.shared.console import figure_columns, plain_table, print_json, print_rich, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import (
     HtmlPage,
@@ -173,7 +172,7 @@ def advise_command(
         write_page(html, advice_page(document, history, foreseen.twin, foreseen.forecasts))
     outcome = options.write_best_changes_into_file(advice, env, finding or ()) if apply else None
     if as_json:
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        print_json(document)
         if outcome is not None:
             typer.echo(outcome, err=True)
         return
@@ -312,26 +311,26 @@ def _print_advice(advice: Advice, log: str) -> None:
     if advice.disturbed is not None:
         print_rich(Text(f"disturbed: {advice.disturbed}"))
     if advice.findings:
-        table = plain_table(
-            *word_columns("finding", "query"), *figure_columns("gain", "from", "to", "a month"), "of"
-        )
-        for each in advice.findings:
-            effect, dollars = each.effect, each.dollars_a_month
-            cells = (
-                each.kind,
-                each.query or "all",
-                *(f"{value:,.2f} {effect.unit}" for value in (effect.likely, effect.low, effect.high)),
-                "" if dollars is None else f"${dollars:,.2f}",
-                effect.what,
-            )
-            table.add_row(*map(Text, cells))
-        print_rich(table)
+        rows = (map(Text, _finding_cells(each)) for each in advice.findings)
+        gains = figure_columns("gain", "from", "to", "a month")
+        print_rich(plain_table(*word_columns("finding", "query"), *gains, "of", rows=rows))
         for number, each in enumerate(advice.findings, 1):
             print_rich(*_finding_lines(number, each))
     elif any(each.batches for each in advice.history.queries):
         print_rich("no change is recommended")
     for note in advice.notes:
         print_rich(Text(f"note: {note}"))
+
+
+def _finding_cells(finding: Finding) -> tuple[str, ...]:
+    effect, dollars = finding.effect, finding.dollars_a_month
+    return (
+        finding.kind,
+        finding.query or "all",
+        *(f"{value:,.2f} {effect.unit}" for value in (effect.likely, effect.low, effect.high)),
+        "" if dollars is None else f"${dollars:,.2f}",
+        effect.what,
+    )
 
 
 def _finding_lines(number: int, finding: Finding) -> Iterable[Text]:

@@ -11,6 +11,7 @@ from millrace.advisor.forecasts.forecast_figures import Forecast, QueryForecast
 from millrace.advisor.forecasts.forecast_scores import changes_to_simulate_by_finding
 from millrace.advisor.logs.application_history_model import Query
 from millrace.cli.shared.verdict import Risk, Severity, SlaState, Verdict, risks_largest_first
+from millrace.config.base import grouped
 from millrace.sizing.readable_numbers import count, dollars, duration_text, join_names
 
 _BACKLOGS: frozenset[Kind] = frozenset({"at-capacity", "silent-backlog"})
@@ -134,10 +135,7 @@ def _risks_of_findings(advice: Advice) -> Iterator[Risk]:
     """Yield one risk for each kind of finding, in the words of its largest; and a risk for a disturbed run."""
     if advice.disturbed is not None:
         yield Risk("disturbed", "warning", f"durations of this run are unreliable: {advice.disturbed}")
-    kinds: dict[Kind, list[Finding]] = {}
-    for finding in advice.findings:
-        kinds.setdefault(finding.kind, []).append(finding)
-    for kind, several in kinds.items():
+    for kind, several in grouped((each.kind, each) for each in advice.findings).items():
         queries = tuple(dict.fromkeys(each.query or "all queries" for each in several))
         more = f" Also {join_names(queries[1:])}." if len(queries) > 1 else ""
         yield Risk(

@@ -172,17 +172,18 @@ def print_forecasts(answers: TwinForecasts) -> None:
         table = plain_table(
             *word_columns("query", "forecast of"),
             *figure_columns("predicted, s", "measured, s", "error", "in interval"),
+            rows=[
+                (
+                    Text(one.query),
+                    one.figure,
+                    Text(f"{one.foretold.value:,.2f} [{one.foretold.low:,.2f}, {one.foretold.high:,.2f}]"),
+                    f"{one.happened:,.2f}",
+                    f"{one.relative_error:.1%}",
+                    "yes" if one.inside else "no",
+                )
+                for one in scored.scores
+            ],
         )
-        for one in scored.scores:
-            row = (
-                one.query,
-                one.figure,
-                f"{one.foretold.value:,.2f} [{one.foretold.low:,.2f}, {one.foretold.high:,.2f}]",
-                f"{one.happened:,.2f}",
-                f"{one.relative_error:.1%}",
-                "yes" if one.inside else "no",
-            )
-            table.add_row(*map(Text, row))
         print_rich("", Text(f"scored: {scored.forecast}"), table)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ import typer
 
 from millrace.cli.plan.plan_and_validate import old_prices_warning
 from millrace.cli.plan.plan_tables import cost_table, costs_left_out_sentence
-from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
+from millrace.cli.shared.console import figure_columns, plain_table, print_json, print_rich, word_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import load
 from millrace.config.document.problems import wrong_option_error
@@ -87,7 +86,7 @@ def cost_command(
     paid = {subject: sum(usage.values()) for subject, usage in bill.usage.items()}
     result = planned_and_paid(sized, paid, bill.day_count)
     if as_json:
-        typer.echo(json.dumps({**bill_document(bill, result), "warnings": notes}, indent=2))
+        print_json({**bill_document(bill, result), "warnings": notes})
     else:
         _print_planned_and_paid(sized, bill, result)
         typer.echo("".join(f"Note: {note}\n" for note in notes), nl=False)
@@ -146,18 +145,15 @@ def _print_planned_cost(sized: Plan, notes: list[str], *, as_json: bool) -> None
     if as_json:
         parts = {section: document[section] for section in ("streams", "clusters", "jobs")}
         costs = {name: {each: of["cost"] for each, of in members.items()} for name, members in parts.items()}
-        typer.echo(
-            json.dumps(
-                {
-                    "version": 1,
-                    **costs,
-                    "shared": document["shared"],
-                    "total": document["total"],
-                    "left_out": document["left_out"],
-                    "warnings": notes,
-                },
-                indent=2,
-            )
+        print_json(
+            {
+                "version": 1,
+                **costs,
+                "shared": document["shared"],
+                "total": document["total"],
+                "left_out": document["left_out"],
+                "warnings": notes,
+            }
         )
         return
 

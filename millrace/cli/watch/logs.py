@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from millrace.cli.shared.console import print_json
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 from millrace.config import ConfigurationError, Environment, Problem
 from millrace.config.units import parse_duration
@@ -158,8 +158,7 @@ def _print_lines(lines: Sequence[LogLine | LoggedFailure], *, as_json: bool) -> 
         if as_json:
             document = asdict(each)
             del document["place"]
-            document["at"] = None if each.at is None else each.at.isoformat().replace("+00:00", "Z")
-            sys.stdout.write(json.dumps(document) + "\n")
+            print_json(document, indent=None)
         elif isinstance(each, LogLine):
             console.print(each.text, markup=False)
         else:

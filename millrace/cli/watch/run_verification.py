@@ -5,7 +5,6 @@ What this module imports needs the extras; so the command imports it late, and a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -24,8 +23,10 @@ from millrace.cli.shared.console import (
     FAILED,
     confirm_or_exit,
     open_progress_display,
+    print_json,
     print_rich,
     reporting_write_errors_as_wrong_option,
+    table_with_rows,
 )
 from millrace.cli.watch import verify_report
 from millrace.config import find_root
@@ -161,7 +162,7 @@ def _parts_not_verified_with_reasons(
 
 def _print_outcome(outcome: VerificationOutcome, cleanup: str | None, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(outcome.document(), indent=2))
+        print_json(outcome.document())
     else:
         verify_report.print_outcome(outcome)
     for trouble in outcome.trouble:
@@ -194,7 +195,7 @@ def exit_status_after_removal(environment: Environment, *, yes: bool, as_json: b
     with open_progress_display() as say:
         done = {scope.name: _remove_verification(aws, scope, say) for scope in left}
     if as_json:
-        typer.echo(json.dumps({name: asdict(removed) for name, removed in done.items()}, indent=2))
+        print_json({name: asdict(removed) for name, removed in done.items()})
     for name, removed in done.items():
         text = f"still there: {', '.join(removed.remains)}" if removed.remains else "gone"
         typer.echo(f"{name}: {text}", err=as_json)
@@ -257,13 +258,12 @@ def exit_status_after_claims_check(environment: Environment, report: Path | None
     with open_progress_display() as say:
         answers = check_claims(_claim_context(environment, aws), say)
     if as_json:
-        typer.echo(json.dumps(answers_document(answers), indent=2))
+        print_json(answers_document(answers))
     else:
         headings = ("claim", "verdict", "result, or why it was not checked")
         shown = Table(*(Column(each, overflow="fold") for each in headings), box=None, pad_edge=False)
-        for each in answers:
-            shown.add_row(each.id, each.verdict, each.why)
-        print_rich(Text(verdict_counts_text(answers)), shown)
+        rows = ((each.id, each.verdict, each.why) for each in answers)
+        print_rich(Text(verdict_counts_text(answers)), table_with_rows(shown, rows))
     write_claims_report(answers, environment, report)
     return FAILED if any(each.verdict == "refuted" for each in answers) else 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -12,7 +11,7 @@ from typing import Annotated
 import typer
 
 from millrace.cli.run.start_stop_drain import run_verb_and_print_outcome
-from millrace.cli.shared.console import FAILED
+from millrace.cli.shared.console import FAILED, print_json
 from millrace.cli.shared.options import AsJson, EnvironmentName, complete_job_names, load_environment_with_job
 from millrace.lifecycle.account.deployed_environment import (
     DeployedEnvironment,
@@ -99,5 +98,5 @@ def _print_round(
     if as_json:
         answers = {each.job: each.answer for each in seen}
         timed = now and {"at": now.isoformat(timespec="seconds"), "jobs": answers}
-        typer.echo(json.dumps(timed or answers, indent=None if timed else 2))
+        print_json(timed or answers, indent=None if timed else 2)
     return all(each.ok for each in seen)

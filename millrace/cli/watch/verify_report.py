@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Column, Table
 
-from millrace.cli.shared.console import figure_columns, print_rich
+from millrace.cli.shared.console import figure_columns, print_rich, table_with_rows
 from millrace.sizing.plan_model import CostItem, Plan
 from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
 from millrace.verify.verification_outcome import VerificationOutcome
@@ -88,10 +88,8 @@ def print_planned_verification(
     table.add_row(
         "does", f"{settings.kills} kills of each job, {settings.reshards} reshards, then removes the copy"
     )
-    for each in left_out:
-        table.add_row("not", each)
     print_rich(
-        table,
+        table_with_rows(table, (("not", each) for each in left_out)),
         _cost_table(
             cost,
             f"{'' if paid else 'on AWS '}about ${dollars:.2f} in {how_long}, prices of {plan.prices.isoformat()}",
@@ -157,10 +155,7 @@ def print_outcome(outcome: VerificationOutcome) -> None:
 
 
 def _titled_table(title: str, columns: Sequence[Column | str], rows: Sequence[Sequence[str]] = ()) -> Table:
-    table = Table(*columns, title=title, title_justify="left")
-    for row in rows:
-        table.add_row(*row)
-    return table
+    return table_with_rows(Table(*columns, title=title, title_justify="left"), rows)
 
 
 def _comparison_table(outcome: VerificationOutcome) -> Table:

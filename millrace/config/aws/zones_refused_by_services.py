@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 
 from millrace.config.job_networks import reasons_for_vpc_by_part
-from millrace.config.model import Environment, MskCluster
+from millrace.config.model import Environment
 
 AS_OF = date(2026, 11, 23)
 """Date on which the lists of zones were read."""
@@ -28,7 +28,7 @@ def suggest_zones_instead_of(environment: Environment, zone: str) -> str | None:
         if zone not in known:
             return f"zones in which {title} is ({AS_OF}): {', '.join(known)}"
     refused = MSK_REFUSES.get(environment.region, ())
-    if creates_msk_cluster(environment) and zone in refused:
+    if environment.created_clusters and zone in refused:
         return f"a zone that MSK takes ({AS_OF}): not {', '.join(refused)}"
     return None
 
@@ -39,19 +39,13 @@ def _zones_by_limited_engine(environment: Environment) -> dict[str, tuple[str, .
     return {job.title: job.zones[environment.region] for job in jobs if environment.region in job.zones}
 
 
-def creates_msk_cluster(environment: Environment) -> bool:
-    """Return whether the environment creates an MSK cluster."""
-    clusters = environment.kafka.values()
-    return any(isinstance(each, MskCluster) and each.existing is None for each in clusters)
-
-
 def warning_if_aws_chooses_zones(environment: Environment) -> str | None:
     """Warn if AWS chooses the zones of subnets and a service is known to refuse some zones of the region."""
     network, region = environment.network, environment.region
     if network.vpc is not None or network.zone_ids or not reasons_for_vpc_by_part(environment):
         return None
     services = list(_zones_by_limited_engine(environment))
-    services += ["MSK"] * (region in MSK_REFUSES and creates_msk_cluster(environment))
+    services += ["MSK"] * (region in MSK_REFUSES and bool(environment.created_clusters))
     if not services:
         return None
     return (

@@ -27,7 +27,7 @@ from millrace.config.checks.transforms import ProjectModules
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding, Path, dotted_path
 from millrace.config.model import Environment, Job, Stream
-from millrace.config.periodic_bounded_run_checks import check_run_schedule_of_job, land_queries_by_table
+from millrace.config.periodic_bounded_run_checks import check_run_schedule_of_job
 from millrace.config.queries import (
     DeriveQuery,
     LandQuery,
@@ -100,7 +100,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     root
         Folder of the project, with schemas and transforms.
     """
-    landing = land_queries_by_table(environment)
+    landing = environment.landing_queries
     known_streams, known_tables = sorted(streams), sorted(landing)
     # Queries that share the partitions of one topic may append to one table: their records never overlap.
     shared_out = _tables_written_from_shared_topic(environment)
@@ -148,13 +148,11 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
 
 def _tables_written_from_shared_topic(environment: Environment) -> set[str]:
     """Return tables whose writers all read parts of one shared topic."""
-    writers = Counter(
-        table for _, _, query in environment.queries for table in query.created_tables_by_place.values()
-    )
+    writers = environment.table_writers
     return {
         table
         for (_, table), group in partition_lists_by_stream_and_table(environment).items()
-        if len(group) == writers[table]
+        if len(group) == len(writers[table])
     }
 
 

@@ -10,7 +10,7 @@ from millrace.config.aws import zones_refused_by_services
 from millrace.config.aws.regions import LACKING
 from millrace.config.base import arn_region_account_resource
 from millrace.config.document.problems import MISSING, Finding, Path, findings_for_refused_keys
-from millrace.config.model import Environment, MskCluster
+from millrace.config.model import Environment
 from millrace.config.units import format_duration
 
 _DAY = timedelta(days=1)
@@ -168,8 +168,8 @@ def _check_region_has_resource_types(environment: Environment) -> Iterator[Findi
             f"none in {region}, which has no such service",
         )
     if region in LACKING["AWS::MSK::ServerlessCluster"]:
-        for name, cluster in environment.kafka.items():
-            if isinstance(cluster, MskCluster) and cluster.existing is None and cluster.tier == "serverless":
+        for name, cluster in environment.created_clusters.items():
+            if cluster.tier == "serverless":
                 allowed = f"standard or express in {region}, which has no serverless clusters"
                 yield Finding(("kafka", name, "tier"), "serverless", allowed)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path as FilePath
 
 from millrace.config.checks.transforms import ProjectModules, check_transform, is_function_used_by_transform
@@ -20,7 +20,7 @@ from millrace.config.queries import (
     DeriveQuery,
     DirectQuery,
     DirectRoute,
-    LandingQueryBase,
+    LandingQueries,
     Payload,
     Query,
     Route,
@@ -104,16 +104,14 @@ def _check_route_topic(path: Path, route: Route, pattern: str | None) -> Iterato
         yield Finding((*path, "topic"), route.topic, f"a topic that the pattern {pattern} matches")
 
 
-def check_read_routes_exist(
-    path: Path, query: DeriveQuery, landing: Mapping[str, Sequence[LandingQueryBase]]
-) -> Iterator[Finding]:
+def check_read_routes_exist(path: Path, query: DeriveQuery, landing: LandingQueries) -> Iterator[Finding]:
     """Check that the routes exist that a derive query reads."""
     join = None if query.state is None else query.state.join
     reads = [(path, query.source, query.route)]
     reads += [] if join is None else [((*path, "state", "join"), join.source, join.route)]
     for here, table, route in reads:
         routed = next(
-            (each for each in reversed(landing.get(table, [])) if isinstance(each, RouteQuery)), None
+            (each for *_, each in reversed(landing.get(table, [])) if isinstance(each, RouteQuery)), None
         )
         if table not in landing:
             continue  # reported as the source
@@ -218,7 +216,7 @@ def check_sink(
     end: WritesSink,
     query: Query,
     environment: Environment,
-    landing: Mapping[str, Sequence[LandingQueryBase]],
+    landing: LandingQueries,
     root: FilePath,
 ) -> Iterator[Finding]:
     """Check the sink of a query or of one of its routes.
@@ -251,7 +249,7 @@ def check_sink(
                 f"with {'latest_by' if query.latest_by else 'state.key'} a sink in which a later result replaces an "
                 f"earlier one: {', '.join(able)} or {last}",
             )
-    landed = (each for table, _ in query.source_tables_and_routes for each in landing.get(table, []))
+    landed = (each for table, _ in query.source_tables_and_routes for *_, each in landing.get(table, []))
     read = {stream for each in (query, *landed) for stream in each.source_stream_names}
     yield from sink.check(SinkUse(here, frozenset(read), environment, root))
 

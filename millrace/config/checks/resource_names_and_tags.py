@@ -8,7 +8,7 @@ from typing import get_args
 
 from millrace.config.aws.resource_names import Bucket, Names
 from millrace.config.document.problems import Finding, Path
-from millrace.config.model import Environment, MskCluster
+from millrace.config.model import Environment
 from millrace.config.queries import LandQuery
 
 _BUCKET_LIMIT = 63
@@ -113,9 +113,8 @@ def _named_resources(names: Names) -> Iterator[tuple[str, Path, str]]:
             if isinstance(query, LandQuery) and query.fan_out:
                 consumer = names.fan_out_consumer(name, query_name)
                 yield "a consumer of a Kinesis stream", (*path, "queries", query_name), consumer
-    for name, cluster in environment.kafka.items():
-        if isinstance(cluster, MskCluster) and cluster.existing is None:
-            yield "an MSK cluster", ("kafka", name), names.cluster(name)
+    for name in environment.created_clusters:
+        yield "an MSK cluster", ("kafka", name), names.cluster(name)
     for name, stream in environment.streams.items():
         if stream.is_created:
             yield f"a {stream.title}", ("streams", name), names.stream(name)

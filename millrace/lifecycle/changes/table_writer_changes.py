@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from millrace.config.base import grouped
 from millrace.etl.launch.sinks import SinkSettings
 
 Document = Mapping[str, Any]
@@ -108,13 +109,13 @@ def _writers_by_output(documents: Mapping[str, Document]) -> dict[tuple[str, str
 
 def _streams_by_table_and_route(documents: Mapping[str, Document]) -> dict[tuple[str, str | None], list[str]]:
     """Return the streams that land in each table, by route and for all routes (None)."""
-    landed: dict[tuple[str, str | None], list[str]] = {}
-    for document in documents.values():
-        for query in document["settings"]["queries"]:
-            for leg in query.get("routes", ()) if query.get("table") else ():
-                for route in {None, leg.get("name")}:
-                    landed.setdefault((query["table"], route), []).append(_records_of_leg(document, leg))
-    return landed
+    return grouped(
+        ((query["table"], route), _records_of_leg(document, leg))
+        for document in documents.values()
+        for query in document["settings"]["queries"]
+        for leg in (query.get("routes", ()) if query.get("table") else ())
+        for route in {None, leg.get("name")}
+    )
 
 
 def _outputs_of_job(

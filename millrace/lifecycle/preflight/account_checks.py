@@ -176,10 +176,8 @@ def _route_table_of_subnet(subnet: str, tables: list[dict[str, Any]]) -> dict[st
 
 def check_kafka_versions(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check that MSK offers the versions of own clusters."""
-    clusters = account.aws.names.environment.kafka.items()
-    own = {
-        n: c for n, c in clusters if isinstance(c, MskCluster) and not c.existing and c.tier != "serverless"
-    }
+    clusters = account.aws.names.environment.created_clusters
+    own = {name: each for name, each in clusters.items() if each.tier != "serverless"}
     if not own:
         return
     versions = account.list_items("kafka", "list_kafka_versions", "KafkaVersions")
@@ -270,18 +268,17 @@ def _row_of_name_without_stack(
 def check_clusters(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check that existing MSK clusters are there and active, and that the names of new ones are free."""
     names = account.aws.names
-    clusters = {n: c for n, c in names.environment.kafka.items() if isinstance(c, MskCluster)}
-    if not account.has_stack("kafka") and any(each.existing is None for each in clusters.values()):
+    environment = names.environment
+    if not account.has_stack("kafka") and environment.created_clusters:
         listed = account.list_items("kafka", "list_clusters_v2", "ClusterInfoList")
         arns = {each["ClusterName"]: each["ClusterArn"] for each in listed}
-        for name, cluster in clusters.items():
-            if cluster.existing is None:
-                arn = arns.get(names.cluster(name))
-                wrong = "" if arn is None else "its name is in use, and CloudFormation imports no cluster"
-                remedy = f"write kafka.{name}.existing: {arn} and existing: true for its topics, or delete it"
-                yield row_of_check(f"cluster {name}", wrong, "free", remedy)
-    for name, cluster in clusters.items():
-        if cluster.existing is None:
+        for name in environment.created_clusters:
+            arn = arns.get(names.cluster(name))
+            wrong = "" if arn is None else "its name is in use, and CloudFormation imports no cluster"
+            remedy = f"write kafka.{name}.existing: {arn} and existing: true for its topics, or delete it"
+            yield row_of_check(f"cluster {name}", wrong, "free", remedy)
+    for name, cluster in environment.kafka.items():
+        if not isinstance(cluster, MskCluster) or cluster.existing is None:
             continue
         result = account.answer_if_exists("kafka", "describe_cluster_v2", ClusterArn=cluster.existing)
         state = "no such cluster" if result is None else result["ClusterInfo"]["State"]

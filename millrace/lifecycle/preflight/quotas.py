@@ -9,7 +9,6 @@ from dataclasses import replace
 from botocore.exceptions import ClientError
 
 from millrace.config.engines.glue import WORKERS
-from millrace.config.model import MskCluster
 from millrace.config.sources.kinesis import KinesisStream
 from millrace.lifecycle.changes.deployment_changes import resources_of_type
 from millrace.lifecycle.changes.undeclared_stacks import deployed_template
@@ -88,11 +87,7 @@ def count_open_shards(account: PreflightAccount, stream: str) -> int | None:
 def _brokers_needed_and_used(account: PreflightAccount) -> tuple[float, float]:
     """Return the brokers of own clusters, and those of all others."""
     names = account.aws.names
-    own = {
-        names.cluster(n)
-        for n, c in names.environment.kafka.items()
-        if isinstance(c, MskCluster) and not c.existing
-    }
+    own = {names.cluster(name) for name in names.environment.created_clusters}
     needed = sum(each.brokers.value for each in account.plan.clusters.values() if each.brokers is not None)
     if not own or not needed:
         return 0, 0

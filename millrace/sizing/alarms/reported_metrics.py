@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Set
+from functools import lru_cache
 
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, SourceQueryBase
 from millrace.etl.launch.metric_names import METRICS, PREFIX, Metric
-from millrace.sizing.cache_by_identity import cached_for_same_objects
 
 
 def metric_namespace(job: str) -> str:
@@ -53,7 +53,7 @@ def metric_count(environment: Environment) -> int:
     )
 
 
-@cached_for_same_objects
+@lru_cache(maxsize=4)
 def queries_with_rules(environment: Environment) -> Set[tuple[str, str]]:
     """Return job and name of each query with data rules, also that of its schema, for which its file is read."""
     root = environment.value_locations.root

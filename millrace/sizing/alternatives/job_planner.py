@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from millrace.config.base import Model
+from millrace.config.base import Model, grouped
 from millrace.config.document.problems import Finding
 from millrace.config.job_networks import reason_job_runs_in_vpc
 from millrace.config.model import Environment, MskCluster
@@ -94,10 +94,9 @@ class JobPlanner:
         """Partitions of all streams, and the sum of those of each cluster's topics."""
         self._loads: dict[str, ClusterLoad] = {}
         self._clusters = {name: stream.cluster_name for name, stream in environment.streams.items()}
-        self._topics: dict[str, list[str]] = {}
-        for name, cluster in self._clusters.items():
-            if cluster is not None:
-                self._topics.setdefault(cluster, []).append(name)
+        self._topics = grouped(
+            (cluster, name) for name, cluster in self._clusters.items() if cluster is not None
+        )
 
     def source_partitions(
         self, demands: Iterable[QueryDemand], partitions: Mapping[str, int]

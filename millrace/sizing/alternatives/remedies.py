@@ -10,11 +10,12 @@ from datetime import timedelta
 from itertools import chain, groupby
 from typing import Any
 
-from millrace.config.document.problems import Finding
+from millrace.config.document.problems import Finding, Path
 from millrace.config.model import Environment, Job
 from millrace.config.queries import DeriveQuery, SourceQueryBase
 from millrace.config.units import format_duration
 from millrace.sizing.alternatives.choose_runs_and_stream_modes import connected_part_of_environment
+from millrace.sizing.environment_with_plan_choices import environment_with_value
 from millrace.sizing.jobs.worker_choices import own_worker_sizes
 from millrace.sizing.queries.environment_demands import query_demands_and_findings
 
@@ -116,8 +117,8 @@ def pins_leave_too_few_cores(environment: Environment, name: str) -> bool:
 def _described_environments_with_changed_job(
     environment: Environment, name: str
 ) -> Iterator[tuple[str, Environment]]:
-    for words, changed in _described_changed_jobs(environment.jobs[name]):
-        yield words, environment.model_copy(update={"jobs": {**environment.jobs, name: changed}})
+    for words, path, value in _described_job_changes(environment.jobs[name]):
+        yield words, environment_with_value(environment, ("jobs", name, *path), value)
 
 
 def _described_environments_with_split_job(
@@ -138,66 +139,52 @@ def _described_environments_with_split_job(
     topic = len(sources) == 1 and environment.streams[sources[0]].splits
     how = "partitions shared out by `millrace split`" if topic else "streams of their own"
     for jobs in _SPLITS:
-        streams = dict(environment.streams)
+        changed = environment
         for source in sources:
-            stream = streams[source]
-            part = {"records_per_second": stream.traffic.records_per_second / jobs}
-            traffic = stream.traffic.model_copy(update=part)
-            streams[source] = stream.model_copy(update={"traffic": traffic})
-        yield (
-            f"split: {jobs} such jobs, {how} of {', '.join(sources)}",
-            environment.model_copy(update={"streams": streams}),
-        )
+            path = ("streams", source, "traffic", "records_per_second")
+            rate = environment.streams[source].traffic.records_per_second / jobs
+            changed = environment_with_value(changed, path, rate)
+        yield f"split: {jobs} such jobs, {how} of {', '.join(sources)}", changed
 
 
-def _described_changed_jobs(job: Job) -> Iterator[tuple[str, Job]]:
-    """Yield changes, the smallest of each kind first: unpinning, time, fixed cost, speed, one query less."""
+def _described_job_changes(job: Job) -> Iterator[tuple[str, Path, Any]]:
+    """Yield changes, each with its key in the job and the value: the smallest of each kind first.
+
+    Unpinning, time, fixed cost, speed, one query less.
+    """
     for key in ("worker", "max_workers", "cores", "min_executors", "initial_executors"):
         if key in job.model_fields_set:
-            default: Any = type(job).model_fields[key].get_default()
-            changed = job.model_copy(update={key: default})
-            changed.model_fields_set.discard(key)
-            yield f"leave {key} to the plan: remove it", changed
+            yield f"leave {key} to the plan: remove it", (key,), None
     if job.max_workers is not None:
         for number in range(job.max_workers + 1, 2 * job.max_workers + _MORE_WORKERS):
-            yield f"max_workers: {number}", job.model_copy(update={"max_workers": number})
+            yield f"max_workers: {number}", ("max_workers",), number
     for name, query in job.queries.items():
         for key in ("trigger", "records_per_batch"):
             if getattr(query, key, None) is not None:
-                changed = job.model_copy(
-                    update={"queries": {**job.queries, name: query.model_copy(update={key: None})}}
-                )
-                yield f"leave {name}'s {key} to the plan: remove it", changed
+                yield f"leave {name}'s {key} to the plan: remove it", ("queries", name, key), None
     for step in _STEPS:
         latency = timedelta(seconds=_round_up_to_two_digits(job.latency.total_seconds() * step))
-        yield f"latency: {format_duration(latency)}", job.model_copy(update={"latency": latency})
+        yield f"latency: {format_duration(latency)}", ("latency",), latency
     if job.rate is not None and job.rate.records_per_second_per_core is not None:
         for step in _STEPS:
             overhead = timedelta(
                 milliseconds=max(1, int(job.rate.batch_overhead.total_seconds() * 1000 / step))
             )
-            rate = job.rate.model_copy(update={"batch_overhead": overhead})
-            yield (
-                f"rate.batch_overhead: {format_duration(overhead)}, if a benchmark says so",
-                job.model_copy(update={"rate": rate}),
-            )
+            words = f"rate.batch_overhead: {format_duration(overhead)}, if a benchmark says so"
+            yield words, ("rate", "batch_overhead"), overhead
         for step in _STEPS:
             faster = float(_round_up_to_two_digits(job.rate.records_per_second_per_core * step))
-            rate = job.rate.model_copy(update={"records_per_second_per_core": faster})
-            yield (
-                f"rate.records_per_second_per_core: {faster:g}, if a benchmark says so",
-                job.model_copy(update={"rate": rate}),
-            )
+            words = f"rate.records_per_second_per_core: {faster:g}, if a benchmark says so"
+            yield words, ("rate", "records_per_second_per_core"), faster
     if job.goal == "latency":
-        changed = job.model_copy(update={"goal": "throughput"})
-        yield "goal: throughput, where records may be older than the SLA", changed
+        yield "goal: throughput, where records may be older than the SLA", ("goal",), "throughput"
     derived = {name for name, query in job.queries.items() if isinstance(query, DeriveQuery)}
     if derived and any(isinstance(query, SourceQueryBase) for query in job.queries.values()):
         rest = {name: query for name, query in job.queries.items() if name not in derived}
-        yield (
-            f"one query less: {', '.join(sorted(derived))} as direct queries, where source and sink allow it",
-            job.model_copy(update={"queries": rest}),
+        words = (
+            f"one query less: {', '.join(sorted(derived))} as direct queries, where source and sink allow it"
         )
+        yield words, ("queries",), rest
 
 
 def _round_up_to_two_digits(value: float) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
+from millrace.config.base import grouped
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
 from millrace.config.queries import SourceQueryBase
@@ -119,7 +119,7 @@ def _partitions_with_and_without_pins(
     chosen, readings = _cheapest_partitions_and_readings(planner, readings, given)
     decided = _streams_by_deciding_job(readings)
     for job in environment.jobs if found else ():
-        tried = {**chosen, **{name: found[name] for name in decided[job]}, **given}
+        tried = {**chosen, **{name: found[name] for name in decided.get(job, ())}, **given}
         if tried != chosen:
             jobs, usd = _refused_jobs_and_usd(planner, readings, chosen)
             if _refused_jobs_and_usd(planner, readings, tried) < (jobs, usd - CENT):
@@ -152,17 +152,13 @@ def _refused_jobs_and_usd(
     """Return how many jobs pins do not allow, and the dollars a month of the others with the streams that they decide on."""
     jobs, decided = [*planner.environment.jobs], _streams_by_deciding_job(readings)
     able = [job for job in jobs if planner.monthly_usd([job], (), partitions) < math.inf]
-    streams = [name for job in able for name in decided[job]]
+    streams = [name for job in able for name in decided.get(job, ())]
     return len(jobs) - len(able), planner.monthly_usd(able, streams, partitions)
 
 
 def _streams_by_deciding_job(readings: Mapping[str, StreamWithReaders]) -> Mapping[str, list[str]]:
     """Return the streams whose partitions are chosen together with a job's cores, by job."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for name, each in readings.items():
-        if each.readers:
-            found[each.main_reader.job].append(name)
-    return found
+    return grouped((each.main_reader.job, name) for name, each in readings.items() if each.readers)
 
 
 def _environment_without_pinned_sizes(environment: Environment) -> Environment:

@@ -231,10 +231,7 @@ def created_kms_keys_with_contents(environment: Environment) -> dict[str, str]:
     """
     given = environment.storage.keys
     streams = any(stream.is_created for stream in environment.streams.values())
-    clusters = any(
-        isinstance(cluster, MskCluster) and cluster.existing is None and cluster.tier != "serverless"
-        for cluster in environment.kafka.values()
-    )
+    clusters = any(each.tier != "serverless" for each in environment.created_clusters.values())
     wanted = {
         "data": "tables, checkpoints, dead letters",
         "logs": "event logs, log groups",

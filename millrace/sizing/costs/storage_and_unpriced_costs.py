@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from millrace.config.base import grouped
 from millrace.config.job_networks import reasons_for_vpc_by_part
-from millrace.config.model import Environment, MskCluster
+from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, DirectRouteQuery, LandingQueryBase, Query, WritesSink
 from millrace.sizing.cost import GB
 from millrace.sizing.prices_and_limits import service_limits
@@ -59,10 +60,9 @@ def unpriced_costs(environment: Environment) -> tuple[str, ...]:
         "checkpoints, dead letters and event logs",
         "requests of upkeep",
     ]
-    rates: dict[str, list[str]] = {}
-    for job, name, query in environment.queries:
-        for what in _unknown_costs(query):
-            rates.setdefault(what, []).append(f"{job}/{name}")
+    rates = grouped(
+        (what, f"{job}/{name}") for job, name, query in environment.queries for what in _unknown_costs(query)
+    )
     found += [f"{what} of {', '.join(queries)}" for what, queries in rates.items()]
     if environment.history is not None:
         found += ["capacity units of the load balancer", "Container Insights of the history server"]
@@ -72,7 +72,7 @@ def unpriced_costs(environment: Environment) -> tuple[str, ...]:
         found.append(f"peering or PrivateLink to {', '.join(others)}")
     if environment.network.vpc is None and reasons_for_vpc_by_part(environment):
         found.append("flow logs of the VPC")
-    if any(isinstance(each, MskCluster) and each.existing is None for each in environment.kafka.values()):
+    if environment.created_clusters:
         found.append("MSK's metrics by topic and broker")
     return tuple(found)
 

@@ -8,7 +8,6 @@ from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, DirectQuery, DirectRoute, WritesSink
 from millrace.sizing.plan_model import QueryPlan
 from millrace.sizing.queries.environment_demands import streams_of_derive_query
-from millrace.sizing.queries.latency_shares import landing_queries_by_table
 
 _LEAST_ROWS, _PEAK_BATCHES = 1_000_000, 4
 """Rows that the limit of a derive query's batch always allows, and batches at the peak: as many as catch up in one."""
@@ -27,9 +26,9 @@ def rows_per_batch_of_derive_query(environment: Environment, query: DeriveQuery,
     seconds
         The query's trigger.
     """
-    landed = landing_queries_by_table(environment)
+    landed = environment.landing_queries
     tables = {table for table, _ in query.source_tables_and_routes}
-    names = {name for table in tables if table in landed for name in landed[table][1].source_stream_names}
+    names = {name for table in tables if table in landed for name in landed[table][0][2].source_stream_names}
     rate = sum(environment.streams[name].traffic.peak_records_per_second for name in names)
     return max(_LEAST_ROWS, ceil(_PEAK_BATCHES * rate * seconds))
 
@@ -52,4 +51,4 @@ def batch_bytes_at_peak(environment: Environment, query: WritesSink, plan: Query
 def _streams_of_query(environment: Environment, query: WritesSink) -> tuple[str, ...]:
     if isinstance(query, DirectQuery | DirectRoute):
         return (query.source,)
-    return streams_of_derive_query(landing_queries_by_table(environment), query)
+    return streams_of_derive_query(environment.landing_queries, query)

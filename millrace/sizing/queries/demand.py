@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from millrace.config.base import grouped
 from millrace.config.document.problems import Path
 from millrace.sizing.plan_model import Inputs
 from millrace.sizing.queries.benchmark_figures import QuerySpeed
@@ -119,8 +120,9 @@ class QueryDemand:
 
 def demands_by_stream(demands: list[QueryDemand]) -> dict[str, list[QueryDemand]]:
     """Return the demands of the queries that read each stream themselves, by stream."""
-    found: dict[str, list[QueryDemand]] = {}
-    for demand in demands:
-        for stream in demand.streams if demand.lands else ():
-            found.setdefault(stream, []).append(demand.part_of_stream(stream))
-    return found
+    return grouped(
+        (stream, demand.part_of_stream(stream))
+        for demand in demands
+        if demand.lands
+        for stream in demand.streams
+    )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from millrace.config.base import grouped
 from millrace.config.document.problems import Finding
 from millrace.config.engines import KINDS
 from millrace.config.model import Environment, Job
@@ -49,10 +50,11 @@ def driver_cores_kept_busy(demands: Sequence[QueryDemand]) -> float:
 
 def route_advice_or_none(job: Job) -> str | None:
     """Return the advice to land streams of the same schema together, if there are any."""
-    alike: dict[tuple[str, object], list[str]] = {}
-    for name, each in job.queries.items():
-        if isinstance(each, LandQuery):
-            alike.setdefault((each.schema_, each.format), []).append(name)
+    alike = grouped(
+        ((each.schema_, each.format), name)
+        for name, each in job.queries.items()
+        if isinstance(each, LandQuery)
+    )
     first, *others = max(alike.values(), key=len, default=[""])
     if not others:
         return None

@@ -6,20 +6,21 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 
+from millrace.config.base import grouped
 from millrace.config.checks.kafka import partition_lists_by_stream_and_table
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
 from millrace.config.queries import (
     DeriveQuery,
+    LandingQueries,
     LandingQueryBase,
     LandQuery,
     Query,
     RouteQuery,
     SourceQueryBase,
 )
-from millrace.sizing.cache_by_identity import cached_for_same_objects
 from millrace.sizing.plan_model import FigureInput, Inputs
 from millrace.sizing.prices_and_limits import limit_per_second, service_limits
 from millrace.sizing.queries.benchmark_figures import result_file_problems as result_problems
@@ -31,7 +32,7 @@ from millrace.sizing.queries.demand_inputs import (
     infeasible_finding,
     traffic_inputs,
 )
-from millrace.sizing.queries.latency_shares import Landings, LatencyShares
+from millrace.sizing.queries.latency_shares import LatencyShares
 from millrace.sizing.queries.query_plan import (
     cores_needed_by_query,
     outage_to_plan_for,
@@ -49,14 +50,14 @@ from millrace.sizing.queries.trigger_interval_limits import (
 )
 
 
-def streams_of_derive_query(found: Landings, query: DeriveQuery) -> tuple[str, ...]:
+def streams_of_derive_query(found: LandingQueries, query: DeriveQuery) -> tuple[str, ...]:
     """Return the streams whose records a derive query reads, from its table and from the joined one.
 
     With a route, only that route's stream counts; a stream in both tables is read twice and is listed twice.
     """
     read = {}
     for table, route in query.source_tables_and_routes:
-        landing = found[table][1]
+        *_, landing = found[table][0]
         streams = landing.source_stream_names
         if isinstance(landing, RouteQuery) and route is not None:
             streams = (landing.routes[route].source,)
@@ -88,7 +89,7 @@ def feasible_demands_of_job(environment: Environment, job: str) -> list[QueryDem
     return _feasible_demands_by_job(environment).get(job, [])
 
 
-@cached_for_same_objects
+@lru_cache(maxsize=4)
 def _query_demands_and_findings(
     environment: Environment, as_asked: tuple[str, ...]
 ) -> tuple[list[QueryDemand], list[Finding]]:
@@ -116,12 +117,9 @@ def _query_demands_and_findings(
     return found, problems
 
 
-@cached_for_same_objects
+@lru_cache(maxsize=4)
 def _feasible_demands_by_job(environment: Environment) -> dict[str, list[QueryDemand]]:
-    found: dict[str, list[QueryDemand]] = {}
-    for demand in _query_demands_and_findings(environment, ())[0]:
-        found.setdefault(demand.job, []).append(demand)
-    return found
+    return grouped((each.job, each) for each in _query_demands_and_findings(environment, ())[0])
 
 
 class _QueryFacts:
@@ -133,19 +131,14 @@ class _QueryFacts:
             (job, name): speed_of_query(environment, job, name) for job, name, _ in environment.queries
         }
         self.shares = LatencyShares(environment, self.speeds)
-        self.landings = self.shares.landings
-        self.queries = {
-            query.table: (job, name, query)
-            for job, name, query in reversed([*environment.queries])
-            if isinstance(query, LandingQueryBase)
-        }
-        self._landing: dict[str, QueryWork] = {}
+        self.landing = self.shares.landing
+        self._landing_works: dict[str, QueryWork] = {}
         self._triggers: dict[str, float] = {}
         self.joined: dict[str, frozenset[str]] = {}
         """Tables whose triggers are equal where they can be, by table: those that queries join, one after the other."""
         for _, _, query in environment.queries:
             tables = (
-                [table for table, _ in query.source_tables_and_routes if table in self.queries]
+                [table for table, _ in query.source_tables_and_routes if table in self.landing]
                 if isinstance(query, DeriveQuery)
                 else []
             )
@@ -161,9 +154,9 @@ class _QueryFacts:
 
     def landing_work(self, table: str) -> QueryWork:
         """Return the work of the query that lands a table."""
-        if table not in self._landing:
-            self._landing[table] = _query_demand(self, *self.queries[table]).work
-        return self._landing[table]
+        if table not in self._landing_works:
+            self._landing_works[table] = _query_demand(self, *self.landing[table][0]).work
+        return self._landing_works[table]
 
     def longest_trigger_seconds(self, job: str, overhead: float) -> float:
         """Return the longest trigger of a job's queries: the shortest of all that they would have alone.
@@ -197,7 +190,10 @@ def _seconds_that_a_batch_may_hold(facts: _QueryFacts, job: str, query: Query) -
     """
     # Tables that are joined get one trigger, so that the join reads whole batches of both.
     tables = facts.joined.get(query.table, ()) if isinstance(query, LandingQueryBase) else ()
-    each: list[tuple[str, Query]] = [(job, query), *(facts.queries[table][::2] for table in sorted(tables))]
+    each: list[tuple[str, Query]] = [
+        (job, query),
+        *(facts.landing[table][0][::2] for table in sorted(tables)),
+    ]
     jobs, streams = facts.environment.jobs, facts.environment.streams
     seconds = min(
         found
@@ -221,7 +217,7 @@ def _seconds_that_a_batch_may_hold(facts: _QueryFacts, job: str, query: Query) -
         )
     )
     overheads = (
-        [facts.speeds[facts.queries[table][:2]].overhead for table in tables] if len(tables) > 1 else []
+        [facts.speeds[facts.landing[table][0][:2]].overhead for table in tables] if len(tables) > 1 else []
     )
     memory = facts.environment.jobs[job].memory
     if memory.state or memory.tables:
@@ -341,7 +337,7 @@ def _share_of_table_records_read(facts: _QueryFacts, query: Query) -> float:
     """Return the share of a table's records that a query takes: limits and batches count them all."""
     shares = []
     for table, route in query.source_tables_and_routes if isinstance(query, DeriveQuery) else ():
-        landing = facts.landings[table][1]
+        *_, landing = facts.landing[table][0]
         routes = landing.routes if isinstance(landing, RouteQuery) else {}
         shares.append(1.0 if route is None or route not in routes else routes[route].share)
     return max(shares, default=1.0)
@@ -351,7 +347,7 @@ def _streams_of_query(facts: _QueryFacts, query: Query) -> tuple[str, ...]:
     return (
         query.source_stream_names
         if isinstance(query, SourceQueryBase)
-        else streams_of_derive_query(facts.landings, query)
+        else streams_of_derive_query(facts.landing, query)
     )
 
 

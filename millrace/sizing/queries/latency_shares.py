@@ -12,18 +12,6 @@ from millrace.config.units import format_duration
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.benchmark_figures import QuerySpeed
 
-Landings = dict[str, tuple[str, LandingQueryBase]]
-"""First query that lands each table, with its job, by table."""
-
-
-def landing_queries_by_table(environment: Environment) -> Landings:
-    """Return the job and query that land each table."""
-    found: Landings = {}
-    for name, _, query in environment.queries:
-        if isinstance(query, LandingQueryBase):
-            found.setdefault(query.table, (name, query))
-    return found
-
 
 @dataclass(frozen=True)
 class LatencyShare:
@@ -63,15 +51,15 @@ class LatencyShares:
 
     Attributes
     ----------
-    landings
-        Job and query that land each table.
+    landing
+        Queries that land each table.
     readers
         SLA in seconds, and the job, of each derive query that reads a table, by table.
     """
 
     def __init__(self, environment: Environment, speeds: Mapping[tuple[str, str], QuerySpeed]) -> None:
         self.environment, self.speeds = environment, speeds
-        self.landings = landing_queries_by_table(environment)
+        self.landing = environment.landing_queries
         self.readers: dict[str, list[tuple[float, str]]] = {}
         for job, _, query in environment.queries:
             if isinstance(query, DeriveQuery):
@@ -123,7 +111,7 @@ class LatencyShares:
     def _of_deriving(self, job: str, query: DeriveQuery) -> LatencyShare:
         # A query of two tables waits for the later one.
         landed = max(
-            (self._of_reading(*self.landings[table]) for table, _ in query.source_tables_and_routes),
+            (self._of_reading(*self.landing[table][0][::2]) for table, _ in query.source_tables_and_routes),
             key=lambda share: share.seconds,
         )
         own = self.sla_seconds(job)

@@ -22,10 +22,8 @@ _HEAD = ("query", "a, s", "κ, s", "b, µs a record", "records/s a core", "misse
 
 def summary_tables(outcome: BenchmarkOutcome) -> Iterator[RenderableType]:
     """Yield the output of ``millrace bench``."""
-    table = plain_table(*word_columns(*_HEAD[:1]), *figure_columns(*_HEAD[1:]))
-    for query, fit in outcome.fits.items():
-        table.add_row(*_fit_row(query, fit))
-    yield table
+    rows = (_fit_row(query, fit) for query, fit in outcome.fits.items())
+    yield plain_table(*word_columns(*_HEAD[:1]), *figure_columns(*_HEAD[1:]), rows=rows)
     yield (
         "[] 95 % interval; missed: median error when the smaller limits predict the largest; the plan uses "
         "the pessimistic ends"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -38,6 +37,7 @@ from millrace.cli.plan.existing.import_plans import (
     sizes_by_title,
     text_and_plans_with_fitted_sla,
 )
+from millrace.cli.shared.console import print_json
 from millrace.cli.shared.options import AsJson
 from millrace.config import ConfigurationError, find_root, load
 from millrace.config.base import SLUG, SLUG_SAID
@@ -272,7 +272,7 @@ def _print_import_and_exit_if_open(
             "plan": {which: sizes_by_title(each) for which, each in plans.items()},
             "cut_over": steps,
         }
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        print_json(document)
     else:
         typer.echo("\n".join((*lines, *(f"note: {each}" for each in notes))))
         if plans:

@@ -183,8 +183,9 @@ def sizes_by_title(plan: Plan) -> dict[str, Any]:
 def print_side_by_side(plans: Mapping[str, Plan]) -> None:
     """Print the sizes of plans, each in a column."""
     columns = {which: sizes_by_title(each) for which, each in plans.items()}
-    table = plain_table(*word_columns(""), *figure_columns(*columns))
-    for key in next(iter(columns.values())):
-        values = (each[key] for each in columns.values())
-        table.add_row(key, *(f"{v:,}" if isinstance(v, int | float) else str(v or "-") for v in values))
-    print_rich(table)
+    rows = zip(*(each.items() for each in columns.values()), strict=True)
+    cells = (
+        (row[0][0], *(f"{v:,}" if isinstance(v, int | float) else str(v or "-") for _, v in row))
+        for row in rows
+    )
+    print_rich(plain_table(*word_columns(""), *figure_columns(*columns), rows=cells))

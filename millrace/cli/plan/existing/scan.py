@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +23,14 @@ from millrace.advisor.existing.imported_job_event_log import import_figures_of_h
 from millrace.advisor.existing.read_job_to_import import read_running_emr_job, read_running_glue_job
 from millrace.advisor.logs.event_logs import aws_errors_as_wrong_option
 from millrace.cli.plan.existing.import_plans import environment_yaml, text_and_plans_with_fitted_sla
-from millrace.cli.shared.console import FAILED, figure_columns, plain_table, print_rich, word_columns
+from millrace.cli.shared.console import (
+    FAILED,
+    figure_columns,
+    plain_table,
+    print_json,
+    print_rich,
+    word_columns,
+)
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson, HtmlPage, parse_name_value_option
 from millrace.config import ConfigurationError
@@ -107,7 +113,7 @@ def scan(
     rows.sort(key=lambda each: -(each.job.usd or 0.0))
     heading = _heading_with_totals(rows, region, days)
     if as_json:
-        typer.echo(json.dumps(scan_document(rows, region, window, unread), indent=2, ensure_ascii=False))
+        print_json(scan_document(rows, region, window, unread))
     else:
         print_rich(Text(heading, "bold"))
         _print_rows(rows, now)
@@ -243,10 +249,8 @@ def _print_rows(rows: Sequence[JobWithOwnPlanCost], now: datetime) -> None:
     if not rows:
         print_rich("no streaming job was found")
         return
-    table = plain_table(*word_columns(*_HEAD[:4]), *figure_columns(*_HEAD[4:7]), *word_columns(_HEAD[7]))
-    for each in rows:
-        table.add_row(*map(Text, _row_cells(each, now)))
-    print_rich(table)
+    columns = [*word_columns(*_HEAD[:4]), *figure_columns(*_HEAD[4:7]), *word_columns(_HEAD[7])]
+    print_rich(plain_table(*columns, rows=(map(Text, _row_cells(each, now)) for each in rows)))
     for each in rows:
         for line in _finding_and_note_lines(each):
             print_rich(Text(f"{each.job.name}: {line}"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -12,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from millrace.cli.plan.report.permission_diff_between_versions import synthesize_templates
-from millrace.cli.shared.console import FAILED, print_table_with_trailing_texts, word_columns
+from millrace.cli.shared.console import FAILED, print_json, print_table_with_trailing_texts, word_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import Environment, load
 from millrace.lifecycle.account.deployed_environment import connect_to_account
@@ -70,7 +69,7 @@ def preflight(
             *unknown,
         )
     if as_json:
-        typer.echo(json.dumps({"version": 1, "rows": [asdict(each) for each in rows]}, ensure_ascii=False))
+        print_json({"version": 1, "rows": [asdict(each) for each in rows]}, indent=None)
     else:
         print_preflight_rows(rows)
     if any(each.verdict == "failed" for each in rows):

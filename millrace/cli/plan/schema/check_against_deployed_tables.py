@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace.cli.shared.console import REFUSED, open_progress_display
+from millrace.cli.shared.console import REFUSED, open_progress_display, print_json
 from millrace.cli.shared.options import AsJson, EnvironmentName, complete_job_names, load_environment_with_job
 from millrace.config import Environment
 from millrace.etl.launch import typed_json
@@ -50,7 +49,7 @@ def check(
     with open_progress_display("comparing", lines_in_pipe=False):
         comparison = _rehearse_start_on_tables(environment, [job] if job else list(environment.jobs))
     if as_json:
-        typer.echo(json.dumps(asdict(comparison), indent=2, ensure_ascii=False))
+        print_json(asdict(comparison))
     else:
         typer.echo("\n".join(altered_table_lines(comparison)) or "no table changes")
         for line in refused_query_lines(comparison):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import sys
@@ -21,6 +20,7 @@ from millrace.cli.plan.schema.check_against_deployed_tables import check
 from millrace.cli.shared.console import (
     CommandRefusedError,
     figure_columns,
+    print_json,
     print_rich,
     reporting_write_errors_as_wrong_option,
 )
@@ -231,7 +231,7 @@ def infer(
                 each.out.write_text(each.text, encoding="utf-8")
     if as_json:
         shown = {table: each.as_document() for table, each in found.items()}
-        typer.echo(json.dumps({"tables": shown} if changes else shown[""]))
+        print_json({"tables": shown} if changes else shown[""], indent=None)
         return
     for table, each in found.items():
         if changes:
