@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from millrace.advisor.existing.kafka_sign_in import bootstrap_servers_of, broker
 from millrace.advisor.existing.read_job_to_import import RunningJob
 from millrace.advisor.existing.reader_options import SHARD_LIMITS
 from millrace.advisor.existing.stream_candidates_of_program import ImportedStreamSettings
-from millrace.advisor.forecasts.query_twin import QueryTwin
+from millrace.advisor.forecasts.query_twin import BatchDurationModel, QueryTwin
 from millrace.config.document.placeholders_left_by_import import is_placeholder, placeholder_for_question
 from millrace.config.document.problems import Path, wrong_option_error
 from millrace.config.engines.base import JobBase
@@ -27,6 +28,12 @@ query follows, each query has half of the SLA for its trigger and the fixed cost
 
 _LONGEST_NAME = 32
 """Characters of a name: with ``land-`` and a number it is the key of a query."""
+
+_DRAWS = 200
+"""Refits of a log for the interval of its speed, whose ends leave out a fortieth of them on each side."""
+
+_WIDE = 2
+"""Ratio of the interval's ends from which on a speed is marked as assumed."""
 
 _SLA_OF_RUNS, _START_AND_WORK, _SHORTEST_PERIOD = (timedelta(minutes=each) for each in (15, 5, 5))
 
@@ -280,17 +287,34 @@ def _cluster_section(
 
 
 def _rate_keys(twin: QueryTwin | None) -> dict[str, Any]:
-    """Return the measured speed of the log; without a log the plan takes its default."""
+    """Return the speed of the log, at the slow end of its interval; without a log the plan takes its default.
+
+    Chance alone can give the log of a light load a speed without any limit, so a wide interval is no measurement. If even
+    the slow end has no limit, all seconds of the tasks count for their records: no record can cost more.
+    """
     if twin is None:
         return {}
-    costs = twin.fit_batch_durations(twin.cores, fixed=0.0)
-    each = max(costs.per_record, 1e-9)
+
+    def cost_of_record(costs: BatchDurationModel) -> float:
+        return costs.per_record + costs.rest[1] * twin.cores
+
+    fits = sorted(
+        (
+            twin.fit_batch_durations(twin.cores, drawn, fixed=0.0)
+            for drawn in twin.resampled_batch_indexes(_DRAWS)
+        ),
+        key=cost_of_record,
+    )
+    fast, costs = fits[_DRAWS // 40], fits[-1 - _DRAWS // 40]
+    if cost_of_record(costs) <= 0:
+        costs = replace(twin, told=False).fit_batch_durations(twin.cores, fixed=0.0)
+    each = max(cost_of_record(costs), 1e-9)
     overhead = costs.overhead + costs.rest[0] + costs.wave
     return {
         "rate": {
             "records_per_second_per_core": float(f"{1 / each:.4g}"),
             "batch_overhead": f"{max(1, round(overhead * 1e3))}ms",
-            "basis": "measured",
+            "basis": "measured" if each <= _WIDE * cost_of_record(fast) else "assumed",
         }
     }
 

@@ -80,13 +80,16 @@ def import_figures_of_history(history: History, log: str, running: RunningJob) -
         refused = f"it reads the partitions {', '.join(map(str, program.partitions))} of {program.name}"
     elif history.ended_at is not None:
         refused = f"it was not read to its end: {history.ended_at}"
+    elif query.unread_after:
+        refused = f"{query.unread_after:,} of its lines after batch {query.batches[-1].id} could not be read, and may be later batches"
     if refused:
         return ImportLogFigures(fitted, None, (f"no offsets are taken from the log: {refused}",))
     ended = datetime.fromtimestamp(query.batches[-1].ended_at, UTC).isoformat(timespec="seconds")
+    half = "; the log ends in the middle, so a later batch may be missing" if history.cut_off else ""
     return ImportLogFigures(
         fitted,
         _end_offsets_of_topic(query, program),
-        (f"offsets of batch {query.batches[-1].id}, which ended at {ended}",),
+        (f"offsets of batch {query.batches[-1].id}, which ended at {ended}{half}",),
     )
 
 

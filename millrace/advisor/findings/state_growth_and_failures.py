@@ -56,7 +56,7 @@ def _growing_state_finding(view: QueryView, place: int) -> Iterator[Finding]:
     cost = slope_with_interval([each.state[place].rows for each in every], view.batch_durations)
     low, likely, high = (max(0.0, each) for each in (cost.low, cost.value, cost.high))
     a_day = growth.times(DAY)
-    mark = "its watermark does not bound it" if half[-1].watermark is not None else "it has no watermark"
+    mark = "its watermark does not bound it" if half[-1].has_watermark else "it has no watermark"
     yield view.make_finding(
         "growing-state",
         words=f"The state of {operator.name or 'an operator'} in {view.query.name} grows by {a_day.value:,.0f} rows a day and forgets "

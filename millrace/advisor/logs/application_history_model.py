@@ -191,8 +191,8 @@ class Batch:
         Input by source.
     state
         State by operator.
-    watermark
-        Epoch seconds, or ``None``.
+    has_watermark
+        Whether the query has a watermark.
     jobs
         Its Spark jobs.
     arrivals
@@ -206,7 +206,7 @@ class Batch:
     rows: int
     sources: tuple[BatchSource, ...] = ()
     state: tuple[StateOperator, ...] = ()
-    watermark: float | None = None
+    has_watermark: bool = False
     jobs: tuple[SparkJob, ...] = ()
     arrivals: tuple[float, float] | None = None
 
@@ -254,6 +254,8 @@ class Query:
         First line of the exception that ended it, or ``None``.
     batches
         In their order, without duplicates.
+    unread_after
+        Lines of the log after its last batch that are not read: one of them may be a later batch.
     """
 
     name: str
@@ -262,6 +264,7 @@ class Query:
     started: float | None
     failure: str | None
     batches: tuple[Batch, ...]
+    unread_after: int = 0
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def read_history(log: EventLog) -> History:
     if cut_off and reader.last_failed:
         reader.unread -= 1
     lost = log.lost or not reader.begins
-    return reader.build_history(cut_off=cut_off, lost=lost, too_long=lines.too_long, ended_at=ended_at)
+    return reader.build_history(cut_off=cut_off, lost=lost, ended_at=ended_at)
 
 
 class _ReadingEndedError(Exception):
@@ -297,6 +297,7 @@ class _HistoryReader:
         # A trigger that found nothing reports the next batch's number, without a batch's work.
         if "addBatch" in batch.parts:
             run.batches[batch.id] = batch
+            run.unread_before_last = self.unread
 
     def _query_ended(self, event: Mapping[str, Any]) -> None:
         run = self._query_run_of_event(event)
@@ -304,7 +305,7 @@ class _HistoryReader:
         error = event.get("exception")
         run.failure = None if error is None else event_parser.to_text(error).strip().split("\n", 1)[0]
 
-    def build_history(self, *, cut_off: bool, lost: bool, too_long: int, ended_at: str | None) -> History:
+    def build_history(self, *, cut_off: bool, lost: bool, ended_at: str | None) -> History:
         """Join jobs to batches and batches to queries; tasks are already joined to stages."""
         for key, stage in (self._ended | self._stages).items():
             tasks = TaskAttempts(task_array(stage.rows)) if stage.rows else NO_TASKS
@@ -334,6 +335,7 @@ class _HistoryReader:
                     replace(batch, jobs=tuple(of_batch.get((run_id, number), ())))
                     for number, batch in sorted(run.batches.items())
                 ),
+                unread_after=self.unread - run.unread_before_last,
             )
             for run_id, run in self._runs.items()
         )
@@ -350,7 +352,7 @@ class _HistoryReader:
             executors=tuple(self._all_executors(first)),
             queries=queries,
             jobs=tuple(others),
-            unread=self.unread + too_long,
+            unread=self.unread,
             cut_off=cut_off,
             lost=lost,
             ended_at=ended_at,

@@ -306,8 +306,6 @@ class LogLines:
         The log.
     cut_off
         Whether the last file ended inside a line or a block; known after the last line.
-    too_long
-        Lines beyond :data:`LONGEST_LINE` that were skipped.
     ended_at
         Why reading stopped before the end: damaged data, or a log that unpacks to more than its limit; ``None`` after a
         complete read.
@@ -315,7 +313,6 @@ class LogLines:
 
     log: EventLog
     cut_off: bool = False
-    too_long: int = 0
     ended_at: str | None = None
     _left: int = field(init=False, default=0, repr=False)
 
@@ -358,8 +355,6 @@ class LogLines:
             yield from self._joined_line_unless_too_long(held, length)
 
     def _joined_line_unless_too_long(self, chunks: list[bytes], length: int) -> Iterator[bytes]:
-        """Yield the line that its chunks make; count it if it is too long."""
-        if length > LONGEST_LINE:
-            self.too_long += 1
-        elif length:
-            yield b"".join(chunks)
+        """Yield the line that its chunks make; an empty one, which no parser reads, in the place of one that is too long."""
+        if length:
+            yield b"" if length > LONGEST_LINE else b"".join(chunks)

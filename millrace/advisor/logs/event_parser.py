@@ -279,7 +279,8 @@ def batch_from_progress(progress: Mapping[str, Any]) -> Batch:
         rows=sum(each.rows for each in sources),
         sources=sources,
         state=state,
-        watermark=parse_progress_time(_object_or_empty(progress.get("eventTime")).get("watermark")),
+        # Only whether there is one: records set its time, also to a year that a calendar of Python does not have.
+        has_watermark=_object_or_empty(progress.get("eventTime")).get("watermark") is not None,
         arrivals=_oldest_and_youngest_arrival(_object_or_empty(progress.get("observedMetrics"))),
     )
 
@@ -297,10 +298,11 @@ def _flat_positions(value: Any) -> Mapping[str, int] | None:
     if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
         return None
     flat = {(topic, key): at for topic, parts in value.items() for key, at in parts.items()}
-    if not flat or not all(key.isdecimal() and type(at) is int for (_, key), at in flat.items()):
+    # -2 and -1 are Kafka's earliest and latest. Larger numbers than a count has are times or ids of another connector.
+    if not flat or not all(
+        key.isdecimal() and type(at) is int and -2 <= at <= MOST for (_, key), at in flat.items()
+    ):
         return None
-    if not all(-2 <= at <= MOST for at in flat.values()):  # -2 and -1 are Kafka's earliest and latest
-        raise ValueError("an offset in the event is out of range")
     return {f"{topic[:WORDS]}:{key[:WORDS]}": at for (topic, key), at in flat.items()}
 
 
@@ -310,9 +312,9 @@ def _oldest_and_youngest_arrival(observed: Mapping[str, Any]) -> tuple[float, fl
     values = row.get("values") or ()
     fields = [each.get("name") for each in _object_or_empty(row.get("schema")).get("fields", ())]
     named = dict(zip(fields, values, strict=False))
-    oldest, youngest = named.get("oldest"), named.get("youngest")
-    if oldest is None or youngest is None:
+    times: list[Any] = [named.get("oldest"), named.get("youngest")]
+    if not _NUMBERS.issuperset(map(type, times)):
         return None
-    oldest, youngest = to_number(oldest) / 1e3, to_number(youngest) / 1e3
+    oldest, youngest = (each / 1e3 for each in times)
     # Producers set these times: an impossible one is their error, and the rest of the line is valid.
     return (oldest, youngest) if _EARLIEST <= oldest <= youngest < _LATEST else None

@@ -59,6 +59,7 @@ class PendingQueryRun:
     ended: float | None = None
     failure: str | None = None
     batches: dict[int, Batch] = field(default_factory=dict)
+    unread_before_last: int = 0
 
 
 def task_array(rows: bytes | bytearray) -> Any:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from millrace.advisor.existing.environment_of_imported_job import environment_document
 from millrace.advisor.existing.imported_job_event_log import ImportLogFigures, read_log_figures
 from millrace.advisor.existing.read_job_to_import import RunningJob
 from millrace.advisor.existing.stream_candidates_of_program import ImportedStreamSettings
+from millrace.advisor.forecasts.query_twin import twin_of_query
+from millrace.advisor.logs import event_logs
 from millrace.advisor.logs.application_history_model import BatchSource, History, Query
+from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import ConfigurationError
 from tests.unit.advisor.event_log_writer import write
-from tests.unit.advisor.event_logs_with_known_costs import Truth, history
+from tests.unit.advisor.event_logs_with_known_costs import Truth, history, run
 
 TRUTH = Truth(swing=0.4, seconds=300.0)
 
@@ -56,6 +62,95 @@ def test_offsets_are_those_of_exactly_the_topic(tmp_path: Path) -> None:
     last = reading({"2": "orders"}).queries[0].batches[-1]
     assert found.offsets == {int(key.rpartition(":")[2]): at for key, at in last.sources[0].end.items()}
     assert found.notes[0].startswith(f"offsets of batch {last.id}, which ended at 2023-11-14T")
+
+
+def edited(place: Path, edit: Callable[[int, dict[str, Any]], None]) -> Path:
+    """Change each progress in a log; ``edit`` takes the batch's number and the progress."""
+    lines = []
+    for line in place.read_text().splitlines():
+        event = json.loads(line)
+        if "progress" in event:
+            edit(event["progress"]["batchId"], event["progress"])
+        lines.append(json.dumps(event, separators=(",", ":")))
+    place.write_text("\n".join(lines) + "\n")
+    return place
+
+
+NO_CALENDAR = ["58692-11-03T14:13:20.000Z", "+58692-11-03T14:13:20.000Z", "-0001-01-01T00:00:00.000Z", 7]
+
+
+@pytest.mark.parametrize("watermark", NO_CALENDAR)
+def test_the_time_of_a_watermark_costs_no_batch(watermark: object, tmp_path: Path) -> None:
+    """Records set it: one with milliseconds in the place of seconds moves it to the year 58692."""
+    whole = taken(tmp_path, {"1": "orders"}, job("orders"))
+    place = edited(
+        tmp_path / "local-1",
+        lambda batch, seen: batch > 2 and seen.update(eventTime={"watermark": watermark}),
+    )
+    assert read_log_figures(str(place), job("orders")).offsets == whole.offsets
+    [query] = read_history(find_event_logs(str(place))[0]).queries
+    assert [each.has_watermark for each in query.batches] == [each.id > 2 for each in query.batches]
+
+
+def _arrivals(values: list[object]) -> dict[str, object]:
+    fields = [{"name": "oldest"}, {"name": "youngest"}]
+    return {"millrace_arrivals": {"values": values, "schema": {"fields": fields}}}
+
+
+@pytest.mark.parametrize(
+    "values", [[-1, 1700000000000], [1700000000000000, 1700000000000001], ["NaN", "NaN"], [None, None]]
+)
+def test_impossible_times_of_producers_cost_no_batch(values: list[object], tmp_path: Path) -> None:
+    place = write(reading({"1": "orders"}), tmp_path / "local-1")
+    whole = read_history(find_event_logs(str(place))[0]).queries[0].batches
+    edited(place, lambda _, seen: seen.update(observedMetrics=_arrivals(values)))
+    found = read_history(find_event_logs(str(place))[0]).queries[0].batches
+    assert [replace(each, jobs=()) for each in found] == [replace(each, jobs=()) for each in whole]
+
+
+def test_positions_that_are_times_of_another_connector_cost_no_batch(tmp_path: Path) -> None:
+    place = write(reading({"1": "orders"}), tmp_path / "local-1")
+
+    def positions(_: int, seen: dict[str, Any]) -> None:
+        seen["sources"][0] |= {"startOffset": {"t": {"0": 0}}, "endOffset": {"t": {"0": 1700000000 * 10**9}}}
+
+    whole = read_history(find_event_logs(str(place))[0])
+    found = read_history(find_event_logs(str(edited(place, positions)))[0])
+    assert (len(found.queries[0].batches), found.unread) == (len(whole.queries[0].batches), 0)
+    assert [each.records for each in found.queries[0].batches] == [
+        each.rows for each in whole.queries[0].batches
+    ]
+
+
+@pytest.mark.parametrize("damage", ["short", "long"])
+@pytest.mark.parametrize("back", [1, 2, 3])
+def test_offsets_are_not_those_of_the_last_batch_where_later_lines_are_unread(
+    back: int, damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = write(reading({"1": "orders"}), tmp_path / "local-1")
+    lines = place.read_text().splitlines()
+    progress = [n for n, line in enumerate(lines) if "QueryProgressEvent" in line]
+    exact = read_log_figures(str(place), job("orders"))
+    monkeypatch.setattr(event_logs, "LONGEST_LINE", 20_000)
+    lines[progress[-back]] = '{"Event":"' + ("y" * 30_000 if damage == "long" else "")
+    place.write_text("\n".join(lines) + "\n")
+    found = read_log_figures(str(place), job("orders"))
+    if back > 1:  # the last batch is read
+        assert found.offsets == exact.offsets
+        return
+    last = reading({"1": "orders"}).queries[0].batches[-2].id
+    assert (found.offsets, found.twin is None) == (None, False)
+    assert found.notes == (
+        f"no offsets are taken from the log: 1 of its lines after batch {last} could not be read, and may be later batches",
+    )
+
+
+def test_offsets_of_a_log_that_ends_in_the_middle_say_so(tmp_path: Path) -> None:
+    place = write(reading({"1": "orders"}), tmp_path / "local-1")
+    assert "middle" not in read_log_figures(str(place), job("orders")).notes[0]
+    place.write_text(place.read_text()[:-100])
+    found = read_log_figures(str(place), job("orders"))
+    assert found.notes[0].endswith("; the log ends in the middle, so a later batch may be missing")
 
 
 @pytest.mark.parametrize("topic", ["orders_v2", "test", "est5", "t"])
@@ -181,3 +276,32 @@ def test_offsets_of_a_part_of_the_partitions_are_not_taken(tmp_path: Path) -> No
     taken_ones = taken(tmp_path, {"1": "orders"}, replace(found, program=said))
     assert (taken_ones.offsets, taken_ones.twin is None) == (None, False)
     assert taken_ones.notes == ("no offsets are taken from the log: it reads the partitions 0, 1 of orders",)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_log_of_a_light_load_gives_no_speed_by_chance(seed: int) -> None:
+    """Its tasks take a second whatever they read, so a few percent of noise hide what a record costs."""
+    truth = Truth(
+        cores=4, partitions=4, wave=1.0, per_record=2e-4, rate=200, sigma=0.2, seconds=600, seed=seed
+    )
+    rate = _rate_of_log(truth)
+    # A tenth above the truth is left to chance; all seconds of the tasks for their records is the plain bound below.
+    records = sum(each.records for each in run(truth)[0].batches)
+    seconds = sum(float(stage.tasks.run.sum()) for each in run(truth)[0].batches for stage in each.stages)
+    assert 0.8 * records / seconds < rate["records_per_second_per_core"] < 1.1 / truth.per_record
+    assert rate["basis"] == "assumed"
+
+
+def test_the_log_of_records_that_cost_nothing_gives_the_speed_of_whole_tasks() -> None:
+    rate = _rate_of_log(Truth(wave=1.0, per_record=0.0, sigma=0.0))
+    assert (rate["records_per_second_per_core"], rate["basis"]) == (pytest.approx(1250, rel=0.1), "assumed")
+
+
+def _rate_of_log(truth: Truth) -> dict[str, Any]:
+    made = history([truth])
+    document = environment_document(
+        job("orders"), env="moved", project="p", schema=None, start="", rate=None, record_size="1KiB",
+        twin=twin_of_query(made, made.queries[0]), offsets={0: 1},
+    )  # fmt: skip
+    [section] = document["jobs"].values()
+    return dict(section["rate"])

@@ -323,6 +323,7 @@ def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):
     assert stream["partitions"] == truth.partitions
     [job] = made["jobs"].values()
     assert job["rate"]["records_per_second_per_core"] == pytest.approx(1 / truth.per_record, rel=0.1)
+    assert job["rate"]["basis"] == "measured"
     [made_query] = job["queries"].values()
     taken = sum(each.records for each in run(truth)[0].batches)
     assert sum(made_query["kafka"]["start_offsets"].values()) == taken
