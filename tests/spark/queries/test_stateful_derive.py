@@ -263,11 +263,14 @@ def test_a_first_batch_of_all_that_landed_is_not_crossed(
     aggregate.land(frame(aggregate.spark, kafka_rows(0, 150, [good(n) for n in range(150, 170)])), 3)
     supervisor = Supervisor(aggregate.spark, aggregate.events.reporter)
 
-    def once(batch: DataFrame, batch_id: int) -> None:
-        query.handle(batch, batch_id)
-        supervisor.request_stop()
+    def stopping(built: ReadyQuery) -> ReadyQuery:
+        def once(batch: DataFrame, batch_id: int) -> None:
+            built.handle(batch, batch_id)
+            supervisor.request_stop()
 
-    assert supervisor.run_to_exit_status([replace(query, handle=once)]) == 0
+        return replace(built, handle=once, rebuild=lambda: stopping(aggregate.query()))
+
+    assert supervisor.run_to_exit_status([stopping(query)]) == 0
     told = [e["event"] for e in aggregate.events.all()]
     assert (told.count("started_from_full_table"), told.count("reopened")) == (1, 1)
     assert sum(r["flights"] for r in aggregate.rows()) == 150

@@ -128,6 +128,23 @@ def test_nothing_is_told_of_what_is_well(from_text: Loader) -> None:
     assert "assumed-rates" in kinds(plan_verdict(simulated_plan_with_warnings(guessed, plan(guessed))))
 
 
+@pytest.mark.parametrize(
+    ("jobs", "more", "severity"), [(6, "", "breach"), (6, ", fan_out: true", None), (2, "", None)]
+)
+def test_a_shard_answers_so_many_calls_of_all_readers(
+    from_text: Loader, jobs: int, more: str, severity: str | None
+) -> None:
+    """At a trigger of half a second six jobs call twelve times a second, and Kinesis answers five (its quotas)."""
+    job = "latency: 1s, rate: {records_per_second_per_core: 5000, batch_overhead: 0.2s, basis: measured}"
+    yaml = "project: shop\nstreams: {ticks: {kind: kinesis, traffic: {records_per_second: 100, record_size: 500B}}}\njobs:\n"
+    for n in range(jobs):
+        land = f"{{kind: land, source: ticks, table: t{n}, schema: pipelines/clicks/schemas/click.ddl{more}}}"
+        yaml += f"  job-{n}: {{engine: glue, {job}, queries: {{land-{n}: {land}}}}}\n"
+    environment = from_text(yaml)
+    found = kinds(plan_verdict(simulated_plan_with_warnings(environment, plan(environment))))
+    assert (found["throttled-reads"].severity if "throttled-reads" in found else None) == severity
+
+
 def test_brokers_without_tls_and_a_plan_above_its_limit_are_risks(from_text: Loader) -> None:
     yaml = text(rate="900", sla="60s", per_core="9000", stream="shards: 3", job="")
     kafka = "kafka: {office: {kind: external, bootstrap_servers: 'b.example.com:9092', authentication: {kind: KIND}}}\n"

@@ -37,6 +37,7 @@ _TROUBLES: Mapping[str, str] = {
     "catch-up-contradicted": "catches up late",
     "slow-catch-up": "slow to catch up",
     "full-shards": "nearly full",
+    "throttled-reads": "reads are throttled",
     "unpriced-writes": "writes without a price",
     "driver-limit": "near one driver's limit",
 }

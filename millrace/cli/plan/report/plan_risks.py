@@ -240,6 +240,27 @@ def _full_stream_risks(checked: SimulatedPlan) -> Iterator[Risk]:
         )
 
 
+def _throttled_read_risks(checked: SimulatedPlan) -> Iterator[Risk]:
+    """Yield streams whose readers without fan-out call each shard more often than it answers: each batch calls each shard."""
+    most = service_limits()["kinesis.shard.calls_per_second"]
+    for stream, demands in demands_by_stream(checked.demands).items():
+        readers = [
+            each for each in demands if checked.environment.streams[stream].fans_out and not each.fan_out
+        ]
+        calls = sum(
+            1 / checked.plan.jobs[each.job].queries[each.query].trigger_seconds.value for each in readers
+        )
+        if calls > most:
+            yield _risk_of_queries(
+                checked,
+                "throttled-reads",
+                [(each.job, each.query) for each in readers],
+                f"each shard of {stream} answers {most:g} GetRecords a second, and batches make at least {calls:.3g}"
+                "{also}; one land query, `fan_out: true` or longer triggers ask less often",
+                severe=True,
+            )
+
+
 def _cores_near_driver_limit_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     most = service_limits()["spark.driver.most_cores"]
     large_ones = [job for job in checked.plan.jobs.values() if job.cores.value > FULL * most]
@@ -360,6 +381,7 @@ RISKS: tuple[Callable[[SimulatedPlan], Iterator[Risk]], ...] = (
         _assumed_rate_risks,
         _unpriced_sink_risks,
         _full_stream_risks,
+        _throttled_read_risks,
         _cores_near_driver_limit_risks,
         _busy_driver_risks,
         _brokers_without_reserve_risks,
