@@ -28,9 +28,15 @@ from .base import (
     refuse_unwritable_map_keys,
     version_if_rows_are_results,
 )
-from .delivery import postgres_session
 from .delivery.postgres_merge import PostgresTable
-from .delivery.postgres_session import PostgresSession, connect, is_tls_refusal, sql_state, tls_properties
+from .delivery.postgres_session import (
+    LOGIN_SECONDS,
+    PostgresSession,
+    connect,
+    is_tls_refusal,
+    sql_state,
+    tls_properties,
+)
 from .delivery.python_task_writes import RowsCountedInPlan, rows_through_rdd
 
 ROWS_PER_STATEMENT = 1000
@@ -204,7 +210,7 @@ class JdbcSink:
             # The server reads a text as what its column is.
             "stringtype": "unspecified",
             "isolationLevel": "READ_COMMITTED",
-            "loginTimeout": str(postgres_session.LOGIN_SECONDS),
+            "loginTimeout": str(LOGIN_SECONDS),
             "socketTimeout": str(SOCKET_SECONDS),
             "ApplicationName": "millrace",
         }

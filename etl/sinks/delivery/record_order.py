@@ -7,9 +7,9 @@ part      characters  content
 ========  ==========  ==============================================================================================
 order     any         value of the column ``latest_by.order``; empty without it. Of a change that has a time and no place
                       in a log, its time
-time      17          the latest arrival so far of the key's records in the lane with the same first part: milliseconds since
-                      1970 and, in Kafka, the last 22 bits of the offset, in hexadecimal. A producer's batch has one time, so between lanes of a
-                      partition the offset decides
+time      17          the latest arrival so far of the key's records in the lane with the same first part: milliseconds
+                      since 1970 and, in Kafka, the last 22 bits of the offset, in hexadecimal. A producer's batch has
+                      one time, so between lanes of a partition the offset decides
 lane      16          hash of the sequence in which positions can be compared: a partition of a topic, or the records
                       of one partition key of a stream, whose numbers rise through splits and merges
 position  64          offset or sequence number in 56 digits, and the place in an aggregate in 8

@@ -244,12 +244,10 @@ def _throttled_read_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     """Yield streams whose readers without fan-out call each shard more often than it answers: each batch calls each shard."""
     most = service_limits()["kinesis.shard.calls_per_second"]
     for stream, demands in demands_by_stream(checked.demands).items():
-        readers = [
-            each for each in demands if checked.environment.streams[stream].fans_out and not each.fan_out
-        ]
-        calls = sum(
-            1 / checked.plan.jobs[each.job].queries[each.query].trigger_seconds.value for each in readers
-        )
+        fans_out = checked.environment.streams[stream].fans_out
+        readers = [each for each in demands if fans_out and not each.fan_out]
+        planned = (checked.plan.jobs[each.job].queries[each.query] for each in readers)
+        calls = sum(1 / each.trigger_seconds.value for each in planned)
         if calls > most:
             yield _risk_of_queries(
                 checked,
