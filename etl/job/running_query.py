@@ -29,6 +29,8 @@ class RunningQuery:
         Set after a stop of the job was requested.
     again_at
         Time of the next attempt; None if none is planned.
+    rebuilt
+        The query while it is built again; None otherwise.
     sent_back
         The last batch with which the query was built again because its handler asked for it.
     interrupted
@@ -45,6 +47,7 @@ class RunningQuery:
     failed_batch: int | None = None
     attempts: int = 0
     again_at: float | None = None
+    rebuilt: Future[ReadyQuery] | None = None
     sent_back: int | None = None
     interrupted: bool = False
     look: Future[None] | None = None

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -227,9 +228,12 @@ class Supervisor:
             self._end_all_if_lease_lost(running)
             for one in list(running):
                 assert one.query is not None
-                if one.again_at is not None and not one.is_ending:
+                if one.rebuilt is not None:
+                    if one.rebuilt.done():
+                        self._start_rebuilt(one, one.rebuilt)
+                elif one.again_at is not None and not one.is_ending:
                     if time.monotonic() >= one.again_at:
-                        self._start_again(one)
+                        _start_again(one)
                 elif not one.query.isActive:
                     if isinstance(one.error, RestartQueryError) and self._restart_on_request(one):
                         continue
@@ -330,51 +334,52 @@ class Supervisor:
         return True
 
     def _restart_on_request(self, one: RunningQuery) -> bool:
-        """Start a query again whose handler asked for it; a second time for the same batch is a failure, which is retried.
+        """Start a query again whose handler asked for it, and return True.
 
-        Return whether it runs.
+        A second time for the same batch is a failure, which is retried.
         """
         if one.sent_back == one.failed_batch or one.is_ending:
             return False
         one.sent_back = one.failed_batch
         self.report.emit("reopened", query=one.spec.name, why=str(one.error))
-        return self._start_again(one)
+        _start_again(one)
+        return True
 
     def _restart_if_spark_lost_progress(self, one: RunningQuery) -> bool:
-        """Start a query again that Spark ended after a committed batch; this does not count as an attempt.
-
-        Return whether it runs.
-        """
+        """Start a query again that Spark ended after a committed batch, and return True; this does not count as an attempt."""
         if one.error is None or one.is_ending or LOST_PROGRESS not in full_error_text(one.error):
             return False
         self.report.emit("reopened", query=one.spec.name, why="Spark lost the progress of a repeated batch")
-        return self._start_again(one)
+        _start_again(one)
+        return True
 
-    def _start_again(self, one: RunningQuery) -> bool:
-        """Build a query again and start it on its checkpoint: its last batch is repeated.
-
-        Return whether it runs; an error shows at the next check.
-        """
-        one.again_at = one.error = one.failed_batch = None
+    def _start_rebuilt(self, one: RunningQuery, rebuilt: Future[ReadyQuery]) -> None:
+        """Start a query that was built again, on its checkpoint: its last batch is repeated. An error shows at the next check."""
+        one.rebuilt = None
         try:
-            one.spec = one.spec if one.spec.rebuild is None else one.spec.rebuild()
+            one.spec = rebuilt.result()
             one.query = started = self._start_query(one.spec, one)
         except StartError as error:
             # It could be started before, so this is no error of the settings: a service does not answer at present.
             one.error = NoAnswerError(str(error))
-            return False
         except (CapturedException, OSError, Py4JJavaError, NoAnswerError, SinkError) as error:
             one.error = error
-            return False
-        if self.monitor is not None:
-            self.monitor.watch(one.spec.name, SparkProgress(self.spark, started))
-        return True
+        else:
+            if self.monitor is not None:
+                self.monitor.watch(one.spec.name, SparkProgress(self.spark, started))
 
     def _report_failure_and_request_stop(self, one: RunningQuery) -> bool:
         assert one.error is not None
         self.report.report_failure(one.error, query=one.spec.name, **one.failed_batch_field)
         self._stopping.set()
         return True
+
+
+def _start_again(one: RunningQuery) -> None:
+    """Begin to build a query again; the others are supervised while a service that it asks keeps silent."""
+    one.again_at = one.error = one.failed_batch = None
+    spec = one.spec
+    one.rebuilt = call_in_background(spec.rebuild or (lambda: spec))
 
 
 def _have_all_ended(running: Sequence[RunningQuery]) -> bool:

@@ -193,6 +193,34 @@ def test_a_retry_while_the_source_is_away_is_a_retry_too(spark: SparkSession, tm
 
 
 @pytest.mark.faults
+def test_a_service_that_keeps_silent_at_a_retry_delays_no_retry_of_another_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    asked, other_again, in_time = threading.Event(), threading.Event(), list[bool]()
+    supervisor = Supervisor(spark, Events().reporter, retries=RetryLimits(1, first_seconds=0.1))
+
+    def silent() -> ReadyQuery:
+        asked.set()
+        in_time.append(other_again.wait(15))
+        return waits
+
+    def fails_once(_batch: DataFrame, _id: int) -> None:
+        if not in_time:
+            raise ZeroDivisionError("no good")
+        supervisor.request_stop()
+
+    def other(_batch: DataFrame, _id: int) -> None:
+        if not asked.is_set():
+            assert asked.wait(30)
+            raise ZeroDivisionError("no good either")
+        other_again.set()
+
+    waits = replace(ticking(spark, "waits", tmp_path, fails_once), rebuild=silent)
+    assert supervisor.run_to_exit_status([waits, ticking(spark, "other", tmp_path, other)]) == 0
+    assert in_time == [True]
+
+
+@pytest.mark.faults
 @pytest.mark.parametrize("most", [0, 1])
 def test_a_source_that_is_away_when_limits_change_is_asked_again_within_the_retries(
     spark: SparkSession, tmp_path: Path, most: int
