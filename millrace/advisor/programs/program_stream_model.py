@@ -50,6 +50,7 @@ _LONGEST_COLUMN = 512
 _DECODING_TEXT = re.compile(rf"{DECODERS.pattern}\s*\(", re.IGNORECASE)
 _CAST_TEXT = re.compile(r"(?:(?:try_)?cast|decode|string|binary) ?\(", re.IGNORECASE)
 _NAMED_TEXT = re.compile(r"(?:\s?select )?(.+?)(?: as |(?<=\)) )(\w+)(?: from .*)?", re.IGNORECASE)
+_UTF_8 = re.compile(r"utf-?8", re.IGNORECASE)
 _SQL_TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 
 
@@ -64,7 +65,12 @@ def column_of_values(values: Values) -> str:
 
 
 def _sql_without_texts(sql: str) -> str:
-    return " ".join(_SQL_TEXT.sub(UNCLEAR, sql).replace("`", "").split())
+    return " ".join(_SQL_TEXT.sub(lambda text: _text_in_column(text[0][1:-1]), sql).replace("`", "").split())
+
+
+def _text_in_column(text: str) -> str:
+    """Return what stands for a text: the character set of a decoding is kept, as another one changes the payload."""
+    return "UTF8" if _UTF_8.fullmatch(text) else UNCLEAR
 
 
 def column_of_call(function: str, arguments: Sequence[Values]) -> str:
@@ -75,7 +81,9 @@ def column_of_call(function: str, arguments: Sequence[Values]) -> str:
     if function in ("astype", "cast", "col", "column", "expr", "lit"):
         return first
     others = [
-        UNCLEAR if any(isinstance(one.value, str) for one in each) else column_of_values(each)
+        _text_in_column(" ".join(texts))
+        if (texts := [one.value for one in each if isinstance(one.value, str)])
+        else column_of_values(each)
         for each in arguments[1:]
     ]
     return f"{function}({', '.join([first, *others])})"[:_LONGEST_COLUMN]
@@ -101,7 +109,8 @@ def column_without_casts(text: str) -> str:
     column = (named[1] if named else text).strip()
     while call := _CAST_TEXT.match(column):
         inside = parts_of_list(column[call.end() :])
-        if column[call.end() :] != f"{','.join(inside)})":
+        charset = inside[1].strip() if call[0].lower().startswith("decode") and inside[1:] else "UTF8"
+        if column[call.end() :] != f"{','.join(inside)})" or charset != "UTF8":
             break
         column = re.sub(r" as \w+ ?$", "", inside[0], flags=re.IGNORECASE).strip()
     return column

@@ -178,6 +178,11 @@ PAYLOADS = {
         f"import gzip\nunzip = F.udf(lambda b: gzip.decompress(b).decode())\ndf.select(F.from_json(unzip(F.col('value')), 'a INT')).{TABLE}",
         "(open)",
     ),
+    "text of another character set": (
+        f"df.select(F.from_csv(F.decode('value', 'UTF-16'), 'a INT')).{TABLE}", "(open)",
+    ),
+    "text of another character set in SQL": (f"df.selectExpr(\"from_csv(decode(value, 'UTF-16LE'), 'a INT') v\").{TABLE}", "(open)"),
+    "text of Spark's character set": (f"df.select(F.from_csv(F.decode(df.value, 'utf-8'), 'a INT')).{TABLE}", "csv"),
     "base64": (f"df = df.withColumn('value', F.unbase64('value').cast('string'))\ndf.select(F.from_json('value', 'a INT')).{TABLE}", "(open)"),
     "one of two columns": (
         f"if flag():\n  df = df.withColumn('value', F.unbase64('value'))\ndf.select(F.from_csv('value', 'a INT')).{TABLE}", "(open)",
