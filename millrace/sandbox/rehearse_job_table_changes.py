@@ -14,13 +14,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from millrace.config import find_root
+from millrace.config import Environment, find_root
+from millrace.config.engines.versions import LINES, SparkLine
 from millrace.etl.formats.decoding import decoder_per_topic
 from millrace.etl.job.build_queries import open_query_for_measurement
 from millrace.etl.launch.settings import DeriveSettings, DirectSettings, LandSettings, parse_job_settings
@@ -38,7 +39,14 @@ from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
 from millrace.sandbox.programs import jars, open_spark_session
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.programs.toolchain import program_variables, python_import_path
+from millrace.sandbox.programs.toolchain import (
+    ToolchainError,
+    installed_spark_line,
+    program_variables,
+    python_import_path,
+    spark_home,
+    spark_submit_variables,
+)
 
 _SECONDS = 180.0
 
@@ -51,11 +59,14 @@ class RefusedStart:
     ----------
     why
         The core's message, with what to do.
+    planned_on
+        Name of the Spark line that refuses it, where the job's own is not installed; empty otherwise.
     """
 
     job: str
     query: str
     why: str
+    planned_on: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,8 +88,10 @@ class StartRehearsal:
     unchecked: tuple[str, ...] = ()
 
 
-def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, str] | None) -> StartRehearsal:
-    """Rehearse the starts of some jobs.
+def rehearse_starts(
+    environment: Environment, jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, str] | None
+) -> StartRehearsal:
+    """Rehearse the starts of some jobs, each on its own Spark line, or on the default one where that is not installed.
 
     Parameters
     ----------
@@ -93,31 +106,60 @@ def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, st
     SandboxError
         Spark does not start on this machine.
     """
-    if not jobs or deployed == {}:
-        return StartRehearsal({}, ())
+    altered: dict[str, tuple[str, ...]] = {}
+    refused: list[RefusedStart] = []
+    unchecked: dict[str, None] = {}
+    own = {each["job"]: environment.jobs[each["job"]].spark_line for each in jobs}
+    lines = {job: _installed_line(line).name for job, line in own.items()}
+    for line in dict.fromkeys(lines.values() if deployed != {} else ()):
+        # All jobs on each line: some read what others land.
+        told = _rehearse_starts_on_line(LINES[line], jobs, deployed)
+        altered |= {table: tuple(changes) for table, changes in told["altered"].items()}
+        unchecked |= dict.fromkeys(told["unchecked"])
+        refused += [
+            RefusedStart(**each, planned_on="" if line == own[each["job"]].name else line)
+            for each in told["refused"]
+            if lines[each["job"]] == line
+        ]
+    return StartRehearsal(altered, tuple(refused), tuple(unchecked))
+
+
+def _installed_line(line: SparkLine) -> SparkLine:
+    try:
+        spark_home(line)
+    except ToolchainError:
+        return installed_spark_line()
+    return line
+
+
+def _rehearse_starts_on_line(
+    line: SparkLine, jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, str] | None
+) -> dict[str, Any]:
     asked = json.dumps({"jobs": list(jobs), "deployed": None if deployed is None else dict(deployed)})
+    variables = spark_submit_variables(line)
     done = subprocess.run(
-        [sys.executable, "-m", __name__],
+        [variables["PYSPARK_PYTHON"], "-m", __name__],
         input=asked,
         cwd=find_root(),
-        env={**program_variables(), "PYTHONPATH": python_import_path(), "PYTHONWARNINGS": "ignore"},
+        env={
+            **program_variables(),
+            **variables,
+            "PYTHONPATH": python_import_path(),
+            "PYTHONWARNINGS": "ignore",
+        },
         capture_output=True,
         text=True,
         timeout=_SECONDS,
         check=False,
     )
-    lines = [line for line in done.stdout.splitlines() if line.startswith('{"altered"')]
-    if done.returncode != 0 or not lines:
+    told = [text for text in done.stdout.splitlines() if text.startswith('{"altered"')]
+    if done.returncode != 0 or not told:
         raise SandboxError(
             "the start cannot be rehearsed, because the tables could not be "
             f"compared:\n{(done.stderr or done.stdout)[-2000:]}"
         )
-    told = json.loads(lines[-1])
-    return StartRehearsal(
-        {table: tuple(changes) for table, changes in told["altered"].items()},
-        tuple(RefusedStart(**each) for each in told["refused"]),
-        tuple(told["unchecked"]),
-    )
+    found: dict[str, Any] = json.loads(told[-1])
+    return found
 
 
 def _rehearse_request(spark: SparkSession, request: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
@@ -132,7 +174,7 @@ def _rehearse_request(spark: SparkSession, request: Mapping[str, Any], scratch: 
     altered: dict[str, list[str]] = {}
     report = EventReporter("rehearsal", io.StringIO())
     report.add_listener(lambda told: _note_altered_table(altered, told))
-    refused: list[RefusedStart] = []
+    refused: list[dict[str, str]] = []
     unchecked: list[str] = []
     # Landing tables of all jobs first: derive queries must see them after their changes.
     queries = [(job, query) for job in jobs for query in job.queries]
@@ -153,8 +195,8 @@ def _rehearse_request(spark: SparkSession, request: Mapping[str, Any], scratch: 
             else:
                 _evolve_source_query_tables(run, query)
         except StartError as error:
-            refused.append(RefusedStart(job.job, query.name, str(error)))
-    return {"altered": altered, "refused": [asdict(each) for each in refused], "unchecked": unchecked}
+            refused.append({"job": job.job, "query": query.name, "why": str(error)})
+    return {"altered": altered, "refused": refused, "unchecked": unchecked}
 
 
 def _tables_only_read(query: LandSettings | DirectSettings | DeriveSettings) -> list[str]:

@@ -57,12 +57,20 @@ def check_transforms_and_list_unchecked(environment: Environment, sized: Plan) -
             route["format"] |= {"framing": "none", "registry": None, "subject": None}
     try:
         with open_progress_display("planning transforms on Spark", lines_in_pipe=False):
-            rehearsal = rehearse_starts(settings, None)
+            rehearsal = rehearse_starts(environment, settings, None)
     except (SandboxError, TimeoutExpired) as error:
         reason = str(error).splitlines()[-1].rpartition("Error: ")[2]
         return [f"{_UNCHECKED}: {reason}"]
     findings: dict[str, Finding] = {}
+    unchecked = list(rehearsal.unchecked)
     for each in rehearsal.refused:
+        if each.planned_on:
+            own_line = environment.jobs[each.job].spark_line.name
+            unchecked.append(
+                f"jobs.{each.job}.queries.{each.query} was not checked on its Spark {own_line}, which is not installed; "
+                f"{each.planned_on} refuses it: {each.why}"
+            )
+            continue
         # The columns of its input differ by query.
         why = each.why.partition(INPUT_COLUMNS)[0]
         own = transforms[each.job, each.query]
@@ -71,4 +79,4 @@ def check_transforms_and_list_unchecked(environment: Environment, sized: Plan) -
         findings.setdefault(why, Finding(path, value, f"what Spark can plan; {each.why}"))
     if findings:
         raise ConfigurationError(map(environment.value_locations.problem_of_finding, findings.values()))
-    return list(rehearsal.unchecked)
+    return unchecked

@@ -43,7 +43,7 @@ def rehearse_table_changes(
         return StartRehearsal({}, ())
     settings = [launch_document_in_assembly(aws.names, assembly, job)["settings"] for job in jobs]
     tables = table_names_in_settings(settings)
-    return rehearse_starts(settings, ddl_columns_by_table(aws.client, tables))
+    return rehearse_starts(aws.names.environment, settings, ddl_columns_by_table(aws.client, tables))
 
 
 def print_table_changes_and_exit_if_refused(

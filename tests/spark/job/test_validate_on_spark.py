@@ -8,6 +8,7 @@ import pytest
 
 from millrace.cli.plan import check_transforms_on_spark
 from millrace.config import ConfigurationError, load
+from millrace.sandbox.programs import toolchain
 from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sizing import plan
 from tests.unit.config.conftest import GOOD
@@ -29,6 +30,10 @@ def bare(clicks):
 
 def good(clicks):
     return clicks.withColumn("of", F.col("page"))
+
+
+def newer(clicks):
+    return clicks.withColumn("of", F.expr("dayname(at)"))
 """
 
 
@@ -70,6 +75,20 @@ def test_each_mistake_of_a_transform_is_told_once_with_its_key(
     assert "pgae" in found["one.transform"].allowed
     assert "lacks the columns _id, _source, _arrived_at" in found["three.transform"].allowed
     assert all(each.line for each in found.values())
+
+
+@pytest.mark.slow
+def test_a_transform_is_planned_on_the_spark_of_its_job(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``dayname`` came with Spark 4.0."""
+    monkeypatch.chdir(project)
+    query = derived("four", "newer")
+    monkeypatch.setattr(f"{__name__}.GOOD", GOOD.replace('version: "5.1"', 'version: "6.0"', 1))
+    assert told(project, query) == []
+    monkeypatch.setattr(toolchain, "_python_environment_of_line", lambda _: project / "none")
+    [said] = told(project, query)
+    assert "four was not checked on its Spark 4.1, which is not installed; 3.5 refuses it" in said
 
 
 @pytest.mark.slow

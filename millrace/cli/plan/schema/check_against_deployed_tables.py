@@ -64,7 +64,10 @@ def altered_table_lines(rehearsal: StartRehearsal) -> list[str]:
 
 def refused_query_lines(rehearsal: StartRehearsal) -> list[str]:
     """Return a line for each query that would not start."""
-    return [f"job {each.job}, query {each.query}: {each.why}" for each in rehearsal.refused]
+    return [
+        f"job {each.job}, query {each.query}{f' (planned on Spark {each.planned_on})' if each.planned_on else ''}: {each.why}"
+        for each in rehearsal.refused
+    ]
 
 
 def _rehearse_start_on_tables(environment: Environment, jobs: Sequence[str]) -> StartRehearsal:
@@ -82,4 +85,4 @@ def _rehearse_start_on_tables(environment: Environment, jobs: Sequence[str]) -> 
         deployed = ddl_columns_by_table(place.client, tables)
     else:
         deployed = operate_running_sandbox.ddl_columns_of_local_tables(sandbox.catalog(), tables)
-    return rehearse_job_table_changes.rehearse_starts(settings, deployed)
+    return rehearse_job_table_changes.rehearse_starts(environment, settings, deployed)
