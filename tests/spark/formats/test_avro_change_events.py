@@ -205,6 +205,7 @@ def test_a_decimal_of_more_digits_than_spark_has_prevents_no_start(
     assert [(row["id"], row["_error"]) for row in left_out] == [(1, None)] * 3
 
 
+@pytest.mark.slow
 def test_each_writers_schema_reads_its_own_and_what_is_none_is_a_dead_letter(
     spark: SparkSession, tmp_path: Path, avro: DebeziumFormat
 ) -> None:
@@ -228,6 +229,7 @@ def test_each_writers_schema_reads_its_own_and_what_is_none_is_a_dead_letter(
         assert error in row["_error"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [4, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 6))])
 def test_a_decimal_has_the_scale_of_its_writer(
     spark: SparkSession, tmp_path: Path, avro: DebeziumFormat, scale: int

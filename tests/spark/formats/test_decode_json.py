@@ -191,6 +191,7 @@ NO_TEXTS = [
 ]
 
 
+@pytest.mark.slow
 def test_times_are_as_from_json_reads_them(spark: SparkSession, decoder: JsonDecoder) -> None:
     """The quick way for times in common forms agrees with Spark's parser; what has no day, or no year of four digits, is none."""
     values = [*map(json.dumps, TIMES), *NO_TEXTS]
@@ -335,6 +336,7 @@ def test_a_schema_that_cannot_be_kept_is_refused(spark: SparkSession, ddl: str, 
         parse_ddl_schema(spark, ddl, "test.ddl")
 
 
+@pytest.mark.slow
 def test_a_number_for_a_text_is_as_sent_under_any_name(spark: SparkSession) -> None:
     """Names that a sender may or must escape, as PHP writes ``content\\/type``."""
     names = ("content/type", 'a"b', "a\\b", "tab\tand.dot", "é")

@@ -121,7 +121,9 @@ def test_a_compressed_one_is_opened_where_the_query_says_so(
     assert row["_stage"] == "decode"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(each, marks=[pytest.mark.slow] * (each in ("debezium", "dms"))) for each in KINDS]
+)
 def test_what_is_redacted_is_in_no_row(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     good, _ = made(tmp_path, kind)
     [plain] = decoded(spark, tmp_path, kind, [good])

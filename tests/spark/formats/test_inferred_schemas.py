@@ -125,6 +125,7 @@ def test_json(spark: SparkSession, tmp_path: Path) -> None:
     assert failures(spark, JsonFormat(), found, payloads, tmp_path / "sample.ddl") == []
 
 
+@pytest.mark.slow
 def test_csv(spark: SparkSession, tmp_path: Path) -> None:
     values = [*NUMBERS, *filter(None, TEXTS), *moments(), "TRUE", "１２", "007", "+1", "1.", ".5"]
     inferred = {

@@ -180,6 +180,7 @@ def test_the_longest_text_of_json_is_alike_on_each_line(spark: SparkSession) -> 
     ]
 
 
+@pytest.mark.slow
 def test_a_name_twice_in_a_map_is_a_dead_letter_at_any_depth(spark: SparkSession) -> None:
     """Not one of its values: Spark's parser keeps both, and what reads the table finds the first or the last."""
     ddl = "m MAP<STRING, STRING>, k MAP<STRING, INT>, l ARRAY<MAP<STRING, MAP<STRING, TIMESTAMP>>>"

@@ -120,6 +120,7 @@ def test_a_key_of_another_type_is_refused_before_a_table_is_altered(aggregate: P
     assert len(identities) == len(set(identities)) == len(aggregate.at_once())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sink", pytest.param("landing", marks=pytest.mark.slow)])
 def test_a_table_that_was_set_back_is_behind_its_checkpoint(aggregate: Pipeline, name: str) -> None:
     for number in range(2):

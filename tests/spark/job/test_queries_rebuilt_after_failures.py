@@ -96,6 +96,7 @@ def test_a_look_up_that_fails_once_in_a_later_run_of_a_reset_query_doubles_nothi
     assert (len(count), set(count.values())) == (RECORDS, {1})
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_the_manifest_of_another_version_is_replaced_although_its_first_batch_failed_once(
     spark: SparkSession, table: Names, tmp_path: Path, sent: KafkaBroker

@@ -56,6 +56,7 @@ def test_the_letter_of_an_erased_replay_goes_too_and_is_not_replayed_again(
     assert rows.where("customer = 'Zoe@Example.org'").isEmpty()
 
 
+@pytest.mark.slow
 def test_a_good_replay_goes_with_the_letter_that_holds_the_value(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

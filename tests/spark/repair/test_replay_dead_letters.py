@@ -126,6 +126,7 @@ def test_corrected_letters_land_with_the_envelope_of_the_original(
     )
 
 
+@pytest.mark.slow
 def test_a_letter_without_bytes_is_no_null_payload(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     """A null payload is the delete of its key; a letter whose bytes were withheld is none, until somebody corrects it."""
     landed = Landed(spark, table, payloads=[])

@@ -97,6 +97,7 @@ def refusing(pipe: Pipeline, condition: str) -> None:
     pipe.director = pipe.restarted(sink=Now(pipe.sink))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [pytest.param("reset", marks=pytest.mark.slow), "killed"])
 def test_a_batch_that_comes_again_after_a_replay_doubles_nothing(
     spark: SparkSession, table: Names, tmp_path: Path, how: str

@@ -191,6 +191,7 @@ def test_a_letters_value_under_an_earlier_name_is_not_lost(
     assert items == {**dict.fromkeys(GOOD), letter(4): "mended"}
 
 
+@pytest.mark.slow
 def test_results_of_many_records_are_not_replayed(
     spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str
 ) -> None:
@@ -271,6 +272,7 @@ CORRECTED = {
 }
 
 
+@pytest.mark.slow
 def test_a_wrong_correction_stays_a_letter_with_its_reason(spark: SparkSession) -> None:
     shape = (
         "_id STRING, _source STRING, t TINYINT, d DOUBLE, at TIMESTAMP, day DATE, m MAP<STRING, INT>, b BINARY, `a.b` INT, "
@@ -313,6 +315,7 @@ WHOLE = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_letter_holds_its_row_exactly(spark: SparkSession) -> None:
     """Values of each type, also those that JSON has no form of, and the same letters with a harmless correction."""
     odd = {"d": float("nan"), "f": float("-inf"), "parts": [(float("inf"), [], None)]}

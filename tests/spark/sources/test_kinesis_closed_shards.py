@@ -44,6 +44,7 @@ def test_the_rest_of_a_closed_shard_is_no_reason_to_miss_the_position_of_a_quiet
     assert ids(spark, landing) == [f"flights-stream/{n}" for n in (10, 11, 12, 13, 20)]
 
 
+@pytest.mark.slow
 def test_the_query_that_is_built_again_after_a_reshard_reads_the_rest_of_closed_shards(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

@@ -58,6 +58,7 @@ def aggregate(number: int, payloads: list[tuple[bytes, bytes]]) -> list[tuple[An
     return [(*row[:4], bytearray(key), *row[5:7], bytearray(payload)) for key, payload in payloads]
 
 
+@pytest.mark.slow
 def test_each_record_of_an_aggregate_has_an_identity_of_its_own(spark: SparkSession, table: Names) -> None:
     landing, events = table("landing"), Events()
     write = lander(spark, landing, events, source=KINESIS)
@@ -255,6 +256,7 @@ def test_an_entry_may_say_where_its_batch_ends(spark: SparkSession, table: Names
         again(frame(spark, kinesis_rows([14], now)), 2)
 
 
+@pytest.mark.slow
 def test_a_batch_goes_on_behind_a_record_that_came_again(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

@@ -132,6 +132,7 @@ def test_a_topic_that_was_made_again_is_refused_and_a_stream_of_another_name_tak
     assert len(shop.landed()) - len(after) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_what_is_made_again_while_a_query_runs_is_found(
     spark: SparkSession, broker: KafkaBroker, tmp_path: Path
