@@ -55,8 +55,9 @@ _CRASH_POINT = ("integration/test_crash_points.py",)
 _PROGRAMS = ("unit/cli", "unit/lifecycle", "unit/sandbox")
 """Wait for processes and for moto's server."""
 
-_PLANS = ("unit/sizing", "unit/advisor")
-"""Compute, and take half of the unit tests' time."""
+_SIZING = ("unit/sizing",)
+_ADVISOR = ("unit/advisor",)
+"""Both compute, and take half of the unit tests' time."""
 
 LARGE = tuple(
     f"spark/{name}.py"
@@ -112,13 +113,14 @@ LARGE_PROFILE = "5.1 partitions=2 autoBroadcastJoinThreshold=-1"
 
 
 PARTS = (
-    Part("unit", "unit-plans", _PLANS),
-    Part("unit", "unit-functions", ("unit",), without=(*_PROGRAMS, *_PLANS)),
+    Part("unit", "unit-sizing", _SIZING),
+    Part("unit", "unit-functions", ("unit",), without=(*_PROGRAMS, *_SIZING, *_ADVISOR)),
     Part("integration", "integration-own", _OWN_SERVERS),
     Part("spark", "spark-queries", ("spark/queries",)),
     Part("integration", "integration-shared", ("integration",), without=(*_OWN_SERVERS, *_CRASH_POINT)),
     Part("spark", "spark-sinks", ("spark/sinks",)),
     Part("unit", "unit-programs", _PROGRAMS),
+    Part("unit", "unit-advisor", _ADVISOR),
     Part("spark", "spark-job", ("spark/job", "spark/kinds")),
     Part("spark", "spark-formats", ("spark/formats",)),
     Part("integration", "crash-point", _CRASH_POINT, turns=3),

@@ -17,6 +17,7 @@ from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.record.errors import StartError
+from tests.run import examples
 
 DDL = """
 carrier STRING NOT NULL, flight INT NOT NULL, delay DOUBLE, at TIMESTAMP, day DATE, fare DECIMAL(9,2),
@@ -305,7 +306,7 @@ def one_object(payload: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-@hypothesis.settings(max_examples=6, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.settings(max_examples=examples(6), suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(st.lists(records, min_size=60, max_size=120))
 def test_any_bytes_are_either_good_or_kept(
     spark: SparkSession, decoder: JsonDecoder, payloads: list[bytes]
