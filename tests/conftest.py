@@ -16,11 +16,11 @@ from botocore.loaders import JSONFileLoader
 from hypothesis import HealthCheck, settings
 from ruamel.yaml import YAML
 
-from tests.run import DAYS, FAULTS, SLOW, SLOWLY, day
+from tests.run import DAYS, FAULTS, SLOW, SLOWLY, day, examples
 
 # The same examples in every run: a commit is not red for what another one did. `SEARCH=1 make test-unit` looks for new ones.
 # Neither is held to a time: how long an example takes is the machine's doing.
-untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(100))
 settings.register_profile("repeatable", untimed, derandomize=True)
 settings.register_profile("searching", untimed)
 settings.load_profile("searching" if os.environ.get("SEARCH") else "repeatable")

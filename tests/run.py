@@ -56,7 +56,7 @@ def in_turn(values: Sequence[T], number: int) -> list[T]:
 
 
 def examples(most: int) -> int:
-    """Number of examples for a property that plans or advises: all where every slow test runs and on one day of `DAYS`, or a third."""
+    """Number of examples for a property: all where every slow test runs and on one day of `DAYS`, or a third."""
     whole = os.environ.get(SLOWLY, "all") == "all" or day() % DAYS == most % DAYS
     return most if whole else most // 3
 

@@ -33,6 +33,7 @@ from millrace.cli.watch.advise import _print_advice, advice_document
 from millrace.cli.watch.advised_changes_with_forecasts import forecast_changes, print_forecasts
 from millrace.cli.watch.advised_changes_with_forecasts import forecasts_document as foreseen_json
 from millrace.config import ConfigurationError
+from tests.run import examples
 from tests.unit.advisor.event_log_writer import write
 from tests.unit.advisor.healthy_query_history import history
 from tests.unit.advisor.packed_logs import TEXT, lz4_block
@@ -215,7 +216,7 @@ def _put(event: dict, path: tuple, value: object) -> dict:
     return event
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=some.data())
 @pytest.mark.slow
 def test_any_value_in_any_field_of_any_line_is_a_report(data):
@@ -241,7 +242,7 @@ JUNK = some.recursive(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     lines=some.lists(
         some.tuples(

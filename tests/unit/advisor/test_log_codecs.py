@@ -16,6 +16,7 @@ from hypothesis import strategies as some
 from millrace.advisor.logs import codecs
 from millrace.advisor.logs.event_logs import LogLines, find_event_logs
 from millrace.config import ConfigurationError
+from tests.run import examples
 from tests.unit.advisor.packed_logs import (
     DATA,
     PACKED,
@@ -66,7 +67,7 @@ def test_a_flipped_bit_of_lz4_changes_no_line(tmp_path):
         assert lines == good[: len(lines)], place
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     head=some.sampled_from(
         [

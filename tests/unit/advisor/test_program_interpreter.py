@@ -18,6 +18,7 @@ from millrace.advisor.programs.python_values import (
     NoPythonValueError,
     to_python_value,
 )
+from tests.run import examples
 
 NAMES = ("a", "b", "c")
 SIMPLE = some.one_of(
@@ -106,7 +107,7 @@ def told(values: Values) -> Iterator[object]:
             yield Unknown
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(body=statements(), seed=some.integers(0, 50))
 def test_the_value_of_a_run_is_among_those_that_the_text_tells(body: list[str], seed: int) -> None:
     import ast

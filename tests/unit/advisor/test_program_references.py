@@ -24,6 +24,7 @@ from millrace.advisor.programs.possible_values import (
     known_value,
 )
 from millrace.advisor.programs.program_streams import read_program_streams
+from tests.run import examples
 from tests.unit.advisor.test_program_interpreter import Plain
 
 KNOWN = {
@@ -453,7 +454,7 @@ def statements(draw: some.DrawFn, depth: int = 0) -> list[str]:
     return lines
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(body=statements(), seed=some.integers(0, 30))
 def test_whatever_a_program_does_what_is_known_is_right(body: list[str], seed: int) -> None:
     rounds = "def count(n=[]):\n  n.append(1)\n  if len(n) > 10: raise KeyError\n"

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from millrace.config import ConfigurationError, environment_names, load
 from millrace.config.environment_json_schema import SCHEMA_FILE, json_schema, schema_text
 from millrace.config.model import Environment
+from tests.run import examples
 from tests.unit.config.conftest import GOOD
 
 ROOT = Path(__file__).parents[3]
@@ -280,7 +281,7 @@ def paths(value: object, above: tuple = ()) -> list[tuple]:
 
 
 @settings(
-    max_examples=100,
+    max_examples=examples(100),
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

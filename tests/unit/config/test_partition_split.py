@@ -17,6 +17,7 @@ from millrace.lifecycle.audits.balance_partitions_over_jobs import (
     balance_partitions,
     names_of_jobs,
 )
+from tests.run import examples
 from tests.unit.config.conftest import GOOD
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -25,7 +26,7 @@ traffic = st.lists(st.integers(0, 10**9), min_size=1, max_size=200).map(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(records=traffic, data=st.data())
 def test_every_partition_is_in_one_list(records: dict[int, int], data: st.DataObject) -> None:
     jobs = data.draw(st.integers(1, len(records)))
@@ -36,7 +37,7 @@ def test_every_partition_is_in_one_list(records: dict[int, int], data: st.DataOb
     assert all(list(each) == sorted(each) for each in lists)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(counts=st.lists(st.integers(0, 50), min_size=2, max_size=7), jobs=st.integers(1, 3))
 def test_the_busiest_job_is_within_grahams_bound(counts: list[int], jobs: int) -> None:
     jobs = min(jobs, len(counts))

@@ -18,6 +18,7 @@ from millrace.etl.record.errors import StartError
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.sizing import plan
 from tests.launch_document_defaults import with_route
+from tests.run import examples
 from tests.unit.etl.test_launch_arguments import LAND, SETTINGS
 
 ARGUMENTS = parse_arguments(["--launch-document", "s3://b/d.json"])
@@ -84,7 +85,7 @@ def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
     return whole
 
 
-@settings(max_examples=600, suppress_health_check=[*HealthCheck], deadline=None)
+@settings(max_examples=examples(600), suppress_health_check=[*HealthCheck], deadline=None)
 @given(st.sampled_from(PLACES), values)
 @example((len(DOCUMENTS) - 1, ("settings", "queries", 0, "routes", 0, "source")), {"kind": []})
 @example((len(DOCUMENTS) - 1, ("settings", "queries", 0, "routes", 0, "source", "kind")), {})
