@@ -10,6 +10,7 @@ import pytest
 
 from millrace.config import ConfigurationError, load
 from millrace.config.document import yaml_tree
+from tests.run import examples
 from tests.unit.config.conftest import GOOD
 from tests.unit.config.test_load import problems
 
@@ -138,7 +139,7 @@ _TEXTS = (
 def test_both_parsers_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, chance = tmp_path / "a.yaml", random.Random(1)
     other_form = vars(yaml_tree)["_READ_DIFFERENTLY"]
-    for _ in range(1500):
+    for _ in range(examples(1500)):
         text = chance.choice(_TEXTS)
         for _ in range(chance.choice([0, 1, 1, 2, 4])):
             at = chance.randrange(len(text))
