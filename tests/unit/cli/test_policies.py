@@ -278,7 +278,11 @@ def ran(account: Account, tmp_path_factory: pytest.TempPathFactory) -> Callable[
     return run
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command",
+    # It synthesises all templates.
+    [pytest.param(each, marks=[pytest.mark.slow] * (each == "preflight")) for each in COMMANDS],
+)
 def test_what_a_command_asks_is_allowed(
     scope: PermissionScope, ran: Callable[[str], set[Asked]], command: str
 ) -> None:
