@@ -18,7 +18,11 @@ PROMETHEUS_OFF = put("observability.prometheus", False)
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "first"), [(BY_JOB, TOGETHER, JOBS), (TOGETHER, BY_JOB, (OBSERVABILITY,))]
+    ("before", "after", "first"),
+    [
+        pytest.param(BY_JOB, TOGETHER, JOBS, marks=pytest.mark.slow),
+        (TOGETHER, BY_JOB, (OBSERVABILITY,)),
+    ],
 )
 def test_the_stack_that_has_the_names_of_alarms_goes_first(
     before: Change, after: Change, first: tuple[str, ...]

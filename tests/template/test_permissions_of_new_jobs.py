@@ -98,7 +98,7 @@ def test_a_job_like_its_neighbours_needs_no_word_more(name: str) -> None:
     assert wider(new, ORDINARY[name]) == []
 
 
-@pytest.mark.parametrize("engine", ["emr", "glue"])
+@pytest.mark.parametrize("engine", [pytest.param("emr", marks=pytest.mark.slow), "glue"])
 def test_the_first_job_of_an_engine_needs_no_word_more(engine: str) -> None:
     assert wider(with_the_new_job(), old=without(engine)) == []
 
@@ -155,7 +155,9 @@ def wide(statement: dict[str, Any], job: str) -> Iterator[dict[str, Any]]:
                 yield {"Resource": resource.rpartition("/")[0].rpartition("/")[0] + "/*"}
 
 
-@pytest.mark.parametrize(("job", "engine"), [("last", None), ("flights", "emr")])
+@pytest.mark.parametrize(
+    ("job", "engine"), [("last", None), pytest.param("flights", "emr", marks=pytest.mark.slow)]
+)
 def test_each_right_of_another_kind_is_told(job: str, engine: str | None) -> None:
     """In a job like another, and in the first of an engine."""
     new = with_the_new_job()
@@ -194,6 +196,7 @@ def test_a_role_of_another_kind_is_told(change: Any) -> None:
     assert wider(new) != []
 
 
+@pytest.mark.slow
 def test_a_job_that_runs_as_somebody_else_is_told() -> None:
     """Each role is the template's own; the one that is named instead has rights that no template says."""
     role = f"arn:aws:iam::{ACCOUNT}:role/admin"

@@ -124,6 +124,7 @@ def is_known(edit: Edit, old: Template) -> bool:
     return not nothing and not (kind == "AWS::MSK::Cluster" and edit.path == ("KafkaVersion",))
 
 
+@pytest.mark.slow
 def test_an_edit_of_each_property_is_told_and_can_be_carried_out(tmp_path: Path) -> None:
     newest = synthesised(load(str(written(NEWEST, "us-east-1", tmp_path)), root=ROOT))
     drawn = edits(changed(), changed(NAT), newest)
