@@ -140,7 +140,9 @@ class _StreamInterpreter(Interpreter):
         self._doubtful = False
 
     def call_uncalled_functions(self, tree: ast.Module) -> None:
-        """Call the functions that nothing in the program calls: something outside it may."""
+        """Call the functions that nothing in the program calls: something outside it may, and gets the streams that they return."""
+        calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
+        by_program = {dotted_name(each.func).rpartition(".")[2] for each in calls}
         for each in tree.body:
             body, owner = [each], None
             if isinstance(each, ast.ClassDef):
@@ -150,7 +152,9 @@ class _StreamInterpreter(Interpreter):
             for inner in body:
                 if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and inner not in self.called:
                     function = replace(self.program_function(inner, self.module), owner=owner)
-                    self.call(function, [], DictValue(), inner.lineno)
+                    frame = _streaming_frames_as_one(self.call(function, [], DictValue(), inner.lineno))
+                    if frame is not None and inner.name not in by_program:
+                        self.hand_on(frame, f"what calls {inner.name}()", inner.lineno)
 
     def program_streams(self, why_not: str) -> ProgramStreams:
         """Return what was found, each source and query once however often its line was evaluated."""

@@ -440,3 +440,31 @@ def test_a_query_whose_rows_two_branches_make_is_one() -> None:
     said = settings_of_program(text)
     [query] = said.written
     assert (query.places, said.payload) == ("6, 8, 10, 3 to 4", "json")
+
+
+RETURNED = """
+import dlt
+from pyspark.sql import functions as F
+
+def opened():
+    return spark.readStream.format('kafka').option('kafka.bootstrap.servers', 'b:9092').option('subscribe', 'orders').load()
+
+@dlt.table
+def orders():
+    return opened().select(F.from_csv(F.col('value').cast('string'), 'a INT').alias('v')).select('v.*').where('a > 1')
+"""
+
+
+def test_a_stream_that_is_returned_to_a_framework_keeps_its_format_and_its_filter() -> None:
+    said = settings_of_program(RETURNED)
+    assert said.payload == "csv"
+    assert [each.sink for each in said.written] == ["what calls orders()"]
+    assert any(
+        "a derive query of a transform to be finished, whose sink is open" in each for each in said.notes
+    )
+
+
+def test_a_stream_that_is_returned_to_the_program_itself_is_written_there() -> None:
+    said = settings_of_program(RETURNED.replace("@dlt.table", "") + f"\ndef main():\n    orders().{TABLE}\n")
+    assert not any("what calls" in each for each in said.notes)
+    assert said.payload == "csv"
