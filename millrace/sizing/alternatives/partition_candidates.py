@@ -11,7 +11,7 @@ from typing import TypeVar
 from millrace.sizing.alternatives.job_planner import JobPlanner
 from millrace.sizing.cost import CENT, HOURS
 from millrace.sizing.jobs.shared_cores import LargestBatch, divide_into_tasks_or_none, fewest_shared_cores
-from millrace.sizing.jobs.usage_costs import stored_usd
+from millrace.sizing.jobs.usage_costs import least_usage_usd
 from millrace.sizing.jobs.worker_choices import least_workers_usd, worker_usd_hour
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
@@ -188,24 +188,33 @@ def cheapest_candidates(
     return [*cheapest[:_LOWERED], *refused[:_LOWERED]]
 
 
-def least_runs_usd(planner: JobPlanner, job: str) -> float:
-    """Return dollars a month below which no bounded runs of a job are: one executor, and cores without an idle second; 0 for other jobs."""
+def least_job_usd(planner: JobPlanner, job: str) -> float:
+    """Return dollars a month below which no plan of a job is: cores that are never idle, the least memory, a file of each batch."""
     settings, demands, known = planner.environment.jobs[job], planner.demands[job], service_limits()
+    busy = sum(each.work.rate * each.work.per_record for each in demands)
     if settings.run_every is None:
-        return 0.0
-    # Batches of all queries begin together, and what is billed is rounded to a tenth of a second.
-    billed = known["bounded.billed_start_seconds"] + max(each.work.overhead for each in demands) - 0.05
-    every, least = settings.run_every.total_seconds(), known["bounded.least_billed_seconds"]
-    busy = every * sum(each.average * each.work.rate * each.work.per_record for each in demands)
-    possible = type(settings).possible_workers(settings, lambda *_: 0.0)
-    workers = (
-        max(2 * least, _least_worker_seconds(billed, busy / each.tasks))
-        / every
-        * HOURS
-        * worker_usd_hour(each.hourly_bill_items, planner.prices)
-        for each in possible
-    )
-    return min(workers, default=0.0) + stored_usd(planner.environment, settings, demands, planner.prices)
+        workers = least_workers_usd(settings, math.floor(busy * (1 - 1e-9)) + 1, planner.prices)
+    else:
+        # Batches of a stage begin together, the second stage after the first, and what is billed is rounded to a tenth of a second.
+        fixed = (
+            max((each.work.overhead for each in demands if each.lands is lands), default=0.0)
+            for lands in (True, False)
+        )
+        billed = known["bounded.billed_start_seconds"] + sum(fixed) - 0.05
+        every, least = settings.run_every.total_seconds(), known["bounded.least_billed_seconds"]
+        busy = every * sum(each.average * each.work.rate * each.work.per_record for each in demands)
+        workers = min(
+            (
+                max(2 * least, _least_worker_seconds(billed, busy / each.tasks))
+                / every
+                * HOURS
+                * worker_usd_hour(each.hourly_bill_items, planner.prices)
+                for each in type(settings).possible_workers(settings, lambda *_: 0.0)
+                if each.own
+            ),
+            default=0.0,
+        )
+    return workers + least_usage_usd(planner.environment, settings, demands, planner.prices)
 
 
 def _least_worker_seconds(fixed: float, work: float) -> float:

@@ -110,11 +110,22 @@ def files_of_batch(demand: QueryDemand, spread: CoreSpread, source: SourcePartit
     return spread.repartition or (source.partitions if demand.lands else spread.cores)
 
 
-def stored_usd(
+def least_usage_usd(
     environment: Environment, job: Job, demands: Sequence[QueryDemand], prices: PriceTable
 ) -> float:
-    """Return the dollars a month of what a job stores, whatever its size."""
-    return sum(_stored_gb(environment, job, demands)) * prices.usd("s3.gb_month")
+    """Return the dollars a month of what a job stores, whatever its size, and of batches that write one file each."""
+    known = service_limits()
+    # Batches that end in time are no further apart.
+    apart = (max(each.work.planned_trigger_seconds, each.work.longest_batch_seconds) for each in demands)
+    batches = SECONDS * sum(1 / each for each in apart)
+    return (
+        sum(_stored_gb(environment, job, demands)) * prices.usd("s3.gb_month")
+        + batches * (known["usage.requests_per_batch"] + 1) / 1000 * prices.usd("s3.thousand_puts")
+        + batches * known["usage.log_bytes_per_batch"] / GB * prices.usd("logs.gb_in")
+        + min(batches, SECONDS / known["usage.metrics_seconds"])
+        / 1000
+        * prices.usd("cloudwatch.thousand_calls")
+    )
 
 
 def _stored_gb(
