@@ -16,7 +16,7 @@ from millrace.sizing.alternatives import other_engines_and_services
 from millrace.sizing.alternatives.choose_runs_and_stream_modes import environment_with_cheapest_choices
 from millrace.sizing.alternatives.doubtful_plan_inputs import doubtful_input_lines
 from millrace.sizing.alternatives.job_planner import JobPlanner, PlansMade
-from millrace.sizing.alternatives.partition_candidates import least_runs_usd
+from millrace.sizing.alternatives.partition_candidates import least_job_usd
 from millrace.sizing.alternatives.remedies import findings_with_remedies
 from millrace.sizing.alternatives.stream_plans import least_streams_usd, stream_plans_and_findings
 from millrace.sizing.costs.endpoints_or_nat_gateways import (
@@ -161,7 +161,7 @@ def _least_monthly_usd(environment: Environment, table: PriceTable) -> float:
     if problems:
         return 0.0
     planner = JobPlanner(environment, demands, table, PlansMade())
-    return least_streams_usd(planner, demands) + sum(least_runs_usd(planner, job) for job in environment.jobs)
+    return least_streams_usd(planner, demands) + sum(least_job_usd(planner, job) for job in environment.jobs)
 
 
 _Sized = tuple[list[QueryDemand], dict[str, StreamPlan], dict[str, ClusterPlan], dict[str, JobPlan]]

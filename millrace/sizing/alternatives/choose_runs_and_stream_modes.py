@@ -147,10 +147,12 @@ def connected_part_of_environment(environment: Environment, member: tuple[str, s
     while more := {each for each in environment.jobs if own & touched[each]} - found:
         found |= more
         own = own.union(*(touched[each] for each in more))
-    streams = {name for kind, name in own if kind == "streams"}
+    streams = {each: stream for each, stream in environment.streams.items() if ("streams", each) in own}
+    clusters = {stream.cluster_name for stream in streams.values()}
     return environment.model_copy(
         update={
             "jobs": {each: job for each, job in environment.jobs.items() if each in found},
-            "streams": {each: stream for each, stream in environment.streams.items() if each in streams},
+            "streams": streams,
+            "kafka": {each: cluster for each, cluster in environment.kafka.items() if each in clusters},
         }
     )

@@ -11,8 +11,8 @@ from typing import TypeVar
 from millrace.sizing.alternatives.job_planner import JobPlanner
 from millrace.sizing.cost import CENT, HOURS
 from millrace.sizing.jobs.shared_cores import LargestBatch, divide_into_tasks_or_none, fewest_shared_cores
-from millrace.sizing.jobs.usage_costs import stored_usd
-from millrace.sizing.jobs.worker_choices import worker_usd_hour
+from millrace.sizing.jobs.usage_costs import least_usage_usd
+from millrace.sizing.jobs.worker_choices import least_workers_usd, worker_usd_hour
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.shards_and_partitions import StreamWithReaders
@@ -61,7 +61,7 @@ def candidates_for_shared_cores(
 
     Each stream gets what its traffic needs, or so many that no batch is shuffled.
     """
-    best, cheapest = math.inf, dict(chosen)
+    settings, best, cheapest = planner.environment.jobs[job], math.inf, dict(chosen)
     for least in _wave_partition_choices(planner, demands, readings, chosen):
         batches = planner.largest_batches(demands, {**chosen, **least})
         free = tuple(demand.lands and set(demand.streams) <= set(least) for demand in demands)
@@ -69,7 +69,7 @@ def candidates_for_shared_cores(
         most = fewest_shared_cores(batches)
         yield PartitionCandidate(most, lowest, least)
         for cores in range(fewest_shared_cores(batches, free=free), most + 1):
-            workers = least_workers_usd(planner, job, cores)
+            workers = least_workers_usd(settings, cores, planner.prices)
             # More cores never cost less, unless the workers that hold the batches have them anyway.
             if lowest + workers > best + CENT:
                 sized, _ = planner.plan_or_findings(job, cheapest)
@@ -164,10 +164,14 @@ def cheapest_candidates(
     planner: JobPlanner, job: str, chosen: Mapping[str, int], candidates: Sequence[PartitionCandidate]
 ) -> list[PartitionCandidate]:
     """Return the candidates with which streams and job cost the least, the best first, then those that pins refuse."""
-    workers = {cores: least_workers_usd(planner, job, cores) for cores in {each.cores for each in candidates}}
+    settings = planner.environment.jobs[job]
+    workers = {
+        cores: least_workers_usd(settings, cores, planner.prices)
+        for cores in {each.cores for each in candidates}
+    }
     estimated = sorted((each.usd + workers[each.cores], place) for place, each in enumerate(candidates))
     # Continuous workers cost no less than the estimate.
-    bounds = planner.environment.jobs[job].run_every is None
+    bounds = settings.run_every is None
     found: list[tuple[float, int, int, PartitionCandidate]] = []
     refused = []
     for tried, (least, place) in enumerate(estimated):
@@ -184,40 +188,35 @@ def cheapest_candidates(
     return [*cheapest[:_LOWERED], *refused[:_LOWERED]]
 
 
-def least_runs_usd(planner: JobPlanner, job: str) -> float:
-    """Return dollars a month below which no bounded runs of a job are: one executor, and cores without an idle second; 0 for other jobs."""
+def least_job_usd(planner: JobPlanner, job: str) -> float:
+    """Return dollars a month below which no plan of a job is: cores that are never idle, the least memory, a file of each batch."""
     settings, demands, known = planner.environment.jobs[job], planner.demands[job], service_limits()
+    busy = sum(each.work.rate * each.work.per_record for each in demands)
     if settings.run_every is None:
-        return 0.0
-    # Batches of all queries begin together, and what is billed is rounded to a tenth of a second.
-    billed = known["bounded.billed_start_seconds"] + max(each.work.overhead for each in demands) - 0.05
-    every, least = settings.run_every.total_seconds(), known["bounded.least_billed_seconds"]
-    busy = every * sum(each.average * each.work.rate * each.work.per_record for each in demands)
-    possible = type(settings).possible_workers(settings, lambda *_: 0.0)
-    workers = (
-        max(2 * least, _least_worker_seconds(billed, busy / each.tasks))
-        / every
-        * HOURS
-        * worker_usd_hour(each.hourly_bill_items, planner.prices)
-        for each in possible
-    )
-    return min(workers, default=0.0) + stored_usd(planner.environment, settings, demands, planner.prices)
+        workers = least_workers_usd(settings, math.floor(busy * (1 - 1e-9)) + 1, planner.prices)
+    else:
+        # Batches of a stage begin together, the second stage after the first, and what is billed is rounded to a tenth of a second.
+        fixed = (
+            max((each.work.overhead for each in demands if each.lands is lands), default=0.0)
+            for lands in (True, False)
+        )
+        billed = known["bounded.billed_start_seconds"] + sum(fixed) - 0.05
+        every, least = settings.run_every.total_seconds(), known["bounded.least_billed_seconds"]
+        busy = every * sum(each.average * each.work.rate * each.work.per_record for each in demands)
+        workers = min(
+            (
+                max(2 * least, _least_worker_seconds(billed, busy / each.tasks))
+                / every
+                * HOURS
+                * worker_usd_hour(each.hourly_bill_items, planner.prices)
+                for each in type(settings).possible_workers(settings, lambda *_: 0.0)
+                if each.own
+            ),
+            default=0.0,
+        )
+    return workers + least_usage_usd(planner.environment, settings, demands, planner.prices)
 
 
 def _least_worker_seconds(fixed: float, work: float) -> float:
     """Return the fewest seconds of a driver and executors together: of ``n`` executors each works ``work / n`` seconds after a fixed time."""
     return (math.sqrt(fixed) + math.sqrt(work)) ** 2 if work > fixed else 2 * (fixed + work)
-
-
-def least_workers_usd(planner: JobPlanner, job: str, cores: int) -> float:
-    """Return the least dollars of a job's workers, whatever memory they need; infinity where its pins do not allow the cores."""
-    settings = planner.environment.jobs[job]
-    if cores > (settings.cores or math.inf):
-        return math.inf
-    costs = [math.inf]
-    for each in type(settings).possible_workers(settings, lambda *_: 0.0):
-        workers = math.ceil((settings.cores or cores) / each.tasks) + 1
-        if each.own and workers <= (settings.max_workers or math.inf):
-            paid = settings.max_workers or workers
-            costs.append(paid * HOURS * worker_usd_hour(each.hourly_bill_items, planner.prices))
-    return min(costs)

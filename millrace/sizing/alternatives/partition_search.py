@@ -15,10 +15,10 @@ from millrace.sizing.alternatives.partition_candidates import (
     candidates_for_shared_cores,
     cheapest_candidates,
     combined_candidates,
-    least_workers_usd,
 )
 from millrace.sizing.cost import CENT, HOURS
 from millrace.sizing.jobs.shared_cores import fewest_shared_cores
+from millrace.sizing.jobs.worker_choices import least_workers_usd
 from millrace.sizing.plan_model import JobPlan
 from millrace.sizing.shards_and_partitions import StreamWithReaders
 
@@ -287,7 +287,7 @@ def _most_to_save(planner: JobPlanner, job: str, chosen: Mapping[str, int], size
     if len(planner.demands[job]) > 1:
         needed = (planner.largest_batches(each, chosen) for each in planner.by_driver[job].values())
         cores = min(cores, *map(fewest_shared_cores, needed))
-    return paid - least_workers_usd(planner, job, cores)
+    return paid - least_workers_usd(planner.environment.jobs[job], cores, planner.prices)
 
 
 def _streams_to_change(

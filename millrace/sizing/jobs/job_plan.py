@@ -25,23 +25,24 @@ from millrace.sizing.jobs.scaling import allocation_ratio, scaling_plan_and_find
 from millrace.sizing.jobs.split_and_schedule_advice import job_advice
 from millrace.sizing.jobs.usage_costs import usage_cost_items
 from millrace.sizing.jobs.worker_choices import (
+    WorkerOffer,
+    least_workers_usd,
     own_worker_sizes,
-    worker_choice_job_and_all_choices,
+    worker_offer_and_all_choices,
     worker_usd_hour,
 )
 from millrace.sizing.plan_model import (
     Figure,
     FigureInput,
     JobPlan,
-    QueryPlan,
     RunPlan,
     WorkerChoice,
     pinned_figure,
 )
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query_plan import SourcePartitions, query_plan_and_findings
-from millrace.sizing.queries.run_plan import run_plan_or_none
+from millrace.sizing.queries.query_plan import SourcePartitions, batch_limit_and_findings, query_plan
+from millrace.sizing.queries.run_plan import billed_run_seconds, run_plan_or_none, run_stage_seconds
 from millrace.sizing.queries.sizing_formulas import (
     CoreSpread,
 )
@@ -77,7 +78,7 @@ def job_plan_and_findings(
     if problems:
         return None, problems
     made = _size_queries_and_workers(environment, name, demands, read, prices, spreads, number, driver_cores)
-    each, paid = made.sized.tasks_per_worker, (job.max_workers or 0) - 1
+    each, paid = made.way.worker.tasks, (job.max_workers or 0) - 1
     paid = each * (made.way.executors if job.max_workers is None else paid)
     bounded = made.run is not None and job.cores is None
     if made.run is None and len(demands) == 1 and spreads[0].waves > 1 and paid >= read[0].read_in_waves:
@@ -99,6 +100,17 @@ def job_plan_and_findings(
                 environment, name, demands, read, prices, spreads_on(paid), asked, driver_cores
             )
 
+        def may_be_chosen(paid: int, best: _QueriesAndWorkers) -> bool:
+            # Whatever memory they need, so many cores may cost more than what is known to be possible.
+            if made.problems or best.problems or job.max_workers or job.cores:
+                return True
+            share = 1.0
+            if made.run is not None:
+                stages = run_stage_seconds(demands, spreads_on(paid), [each.read_in_waves for each in read])
+                share = min(1.0, billed_run_seconds(stages) / made.run.every_seconds.value)
+            least = share * least_workers_usd(job, paid, prices)
+            return least <= max(made.way.usd, best.way.usd) + CENT
+
         # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner and a bounded run ends sooner.
         tried = {paid: sized_on(paid)}
         if bounded:
@@ -108,20 +120,25 @@ def job_plan_and_findings(
                 if job.max_workers is None
                 else {tasks * (job.max_workers - 1) for tasks in own_worker_sizes(job)}
             )
-            tried |= {cores: sized_on(cores) for cores in sorted(found) if cores != paid and cores >= number}
+            tried |= {
+                cores: sized_on(cores)
+                for cores in sorted(found)
+                if cores != paid and cores >= number and may_be_chosen(cores, tried[paid])
+            }
         if not job.max_workers and not job.cores:
             most = paid if made.run is None else math.inf
-            _try_workers_beside_the_cheapest(tried, number, most, sized_on)
+            _try_workers_beside_the_cheapest(tried, number, most, sized_on, may_be_chosen)
         for paid, larger in sorted(tried.items()):
             # A bounded run pays for no core that it does not ask for, so it may take them on workers of another size.
-            same = made.run is not None or larger.way.worker == made.way.worker
+            same = made.run is not None or larger.way.worker.name == made.way.worker.name
             cheaper = same and larger.way.usd <= made.way.usd
             if (cheaper and (made.problems or not larger.problems)) or (
                 made.problems and not larger.problems
             ):
                 made, number = larger, paid
     cores = _core_figure(name, job, demands, number)
-    problems, queries, memory, run, way, sized, choices, spreads = made
+    problems, limits, memory, run, offer, choices, spreads = made
+    way, sized = offer.as_choice(), job if job.worker_is_given else job.with_worker(offer.worker)
 
     def worker_input() -> FigureInput:
         value = f"{way.worker}: {count(way.vcpu, 'core')}, {int(way.memory_gib)} GiB"
@@ -145,7 +162,7 @@ def job_plan_and_findings(
         return None, problems
     cost = (
         *job_cost_items(name, sized, workers, prices, run),
-        *usage_cost_items(environment, job, demands, queries, spreads, read, prices, run),
+        *usage_cost_items(environment, job, demands, spreads, read, prices, run),
     )
     plan = JobPlan(
         name=name,
@@ -155,7 +172,10 @@ def job_plan_and_findings(
         cores=cores,
         executors=executors,
         max_workers=workers,
-        queries=queries,
+        queries={
+            demand.query: query_plan(demand, job, spread_, source, limit)
+            for demand, spread_, source, limit in zip(demands, spreads, read, limits, strict=True)
+        },
         cost=cost,
         architecture=way.architecture,
         vcpu=way.vcpu,
@@ -193,6 +213,7 @@ def _try_workers_beside_the_cheapest(
     fewest: int,
     most: float,
     sized_on: Callable[[int], _QueriesAndWorkers],
+    may_be_chosen: Callable[[int, _QueriesAndWorkers], bool],
 ) -> None:
     """Add to what was tried all cores of the cheapest workers, and of one more or less, as long as that costs less.
 
@@ -202,9 +223,13 @@ def _try_workers_beside_the_cheapest(
     while new:
         paid = min(new, key=lambda cores: (bool(new[cores].problems), new[cores].way.usd))
         best = new[paid]
-        size = best.sized.tasks_per_worker
+        size = best.way.worker.tasks
         near = {size * (best.way.executors + more) for more in (-1, 0, 1)} | {paid - size, paid + size}
-        new = {cores: sized_on(cores) for cores in sorted(near - tried.keys()) if fewest <= cores <= most}
+        new = {
+            cores: sized_on(cores)
+            for cores in sorted(near - tried.keys())
+            if fewest <= cores <= most and may_be_chosen(cores, best)
+        }
         tried |= new
         new = {
             cores: made
@@ -217,11 +242,10 @@ class _QueriesAndWorkers(NamedTuple):
     """Queries of a job and the workers that hold their batches."""
 
     problems: list[Finding]
-    queries: dict[str, QueryPlan]
+    limits: list[Figure[int] | None]
     memory: ExecutorMemory
     run: RunPlan | None
-    way: WorkerChoice
-    sized: Job
+    way: WorkerOffer
     choices: Callable[[], tuple[WorkerChoice, ...]]
     spreads: list[CoreSpread]
 
@@ -239,22 +263,23 @@ def _size_queries_and_workers(
     least_limits: bool = False,
 ) -> _QueriesAndWorkers:
     """Size queries and workers; with the least limits that keep up, if more of a batch would take dearer workers."""
-    job, queries, problems = environment.jobs[name], {}, []
+    job, problems = environment.jobs[name], list[Finding]()
+    limits: list[Figure[int] | None] = []
     for demand, spread_, source in zip(demands, spreads, sources, strict=True):
         held = 0.0 if least_limits else kinesis_records_that_fit(environment, demand, source.evenly)
-        query, wrong = query_plan_and_findings(demand, job, spread_, source, held)
+        limit, wrong = batch_limit_and_findings(demand, job, spread_, held)
         problems += wrong
-        queries[demand.query] = query
-    memory = _memory_of_job(environment, job, demands, spreads, sources, queries)
+        limits.append(limit)
+    memory = memory_of_job(environment, job, demands, spreads, sources, limits)
     run = run_plan_or_none(name, job, demands, spreads, [source.read_in_waves for source in sources])
     share = 1.0 if run is None else run.billed_share
-    way, sized, choices = worker_choice_job_and_all_choices(job, cores, memory, prices, share, driver_cores)
+    way, choices = worker_offer_and_all_choices(job, cores, memory, prices, share, driver_cores)
     problems += _findings_of_too_small_worker(name, job, way, memory)
-    made = _QueriesAndWorkers(problems, queries, memory, run, way, sized, choices, spreads)
+    made = _QueriesAndWorkers(problems, limits, memory, run, way, choices, spreads)
     if least_limits:
         return made
     fetching_none = replace(memory, per_task=service_limits()["memory.writer_mib_per_task"] * MIB)
-    lightest = worker_choice_job_and_all_choices(job, cores, fetching_none, prices, share, driver_cores)[0]
+    lightest, _ = worker_offer_and_all_choices(job, cores, fetching_none, prices, share, driver_cores)
     if lightest.usd > way.usd - CENT:
         return made
     smaller = _size_queries_and_workers(
@@ -361,38 +386,16 @@ def _findings_of_short_timeout(
     return [Finding(("jobs", name, "timeout"), format_duration(timeout), allowed)]
 
 
-def _memory_of_job(
-    environment: Environment,
-    job: Job,
-    demands: Sequence[QueryDemand],
-    spreads: Sequence[CoreSpread],
-    sources: Sequence[SourcePartitions],
-    queries: Mapping[str, QueryPlan],
-) -> ExecutorMemory:
-    batches = {}
-    for demand, spread_, source in zip(demands, spreads, sources, strict=True):
-        limit = queries[demand.query].records_per_batch
-        records = (
-            float(limit.value)
-            if limit is not None
-            else demand.work.rate * queries[demand.query].trigger_seconds.value
-        )
-        # A task reads one partition of the source, before any repartition.
-        batches[demand.query] = (
-            records,
-            max(1.0, source.evenly if demand.lands else spread_.cores),
-        )
-    return memory_of_job(environment, job, list(demands), batches)
-
-
 def _findings_of_too_small_worker(
-    name: str, job: Job, choice: WorkerChoice, memory: ExecutorMemory
+    name: str, job: Job, choice: WorkerOffer, memory: ExecutorMemory
 ) -> list[Finding]:
     if choice.refused is None:
         return []
     allowed = f"a larger one: {choice.refused}; it holds {memory.why}"
     return [
         Finding(
-            ("jobs", name, "worker"), choice.worker if job.worker_is_given else "left to the plan", allowed
+            ("jobs", name, "worker"),
+            choice.worker.name if job.worker_is_given else "left to the plan",
+            allowed,
         )
     ]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from millrace.config.model import Environment, Job
 from millrace.config.queries import Query, SourceQueryBase
+from millrace.sizing.plan_model import Figure
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.query_plan import SourcePartitions
+from millrace.sizing.queries.sizing_formulas import CoreSpread
 from millrace.sizing.queries.trigger_interval_limits import most_fetched_bytes
 
 MIB, GIB = 1024**2, 1024**3
@@ -77,19 +80,27 @@ class ExecutorMemory:
 
 
 def memory_of_job(
-    environment: Environment, job: Job, demands: list[QueryDemand], batches: Mapping[str, tuple[float, float]]
+    environment: Environment,
+    job: Job,
+    demands: Sequence[QueryDemand],
+    spreads: Sequence[CoreSpread],
+    sources: Sequence[SourcePartitions],
+    limits: Sequence[Figure[int] | None],
 ) -> ExecutorMemory:
     """Return the memory of a job's executors.
 
     Parameters
     ----------
-    batches
-        Records of the largest batch, and the tasks that read it at once, by query.
+    demands, spreads, sources, limits
+        Of its queries; a limit is the records of the largest batch.
     """
     known = service_limits()
     fetched = held = 0.0
-    for demand in demands:
-        records, tasks = batches[demand.query]
+    for demand, spread, source, limit in zip(demands, spreads, sources, limits, strict=True):
+        arriving = demand.work.rate * demand.work.planned_trigger_seconds
+        records = arriving if limit is None else float(limit.value)
+        # A task reads one partition of the source, before any repartition.
+        tasks = max(1.0, source.evenly if demand.lands else spread.cores)
         size = records * mean_record_bytes(environment, demand)
         query = job.queries[demand.query]
         if isinstance(query, SourceQueryBase):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from millrace.config.model import Environment, Job
 from millrace.config.queries import LandingQueryBase
 from millrace.sizing.cost import GB, SECONDS, cost_item
 from millrace.sizing.costs.storage_and_unpriced_costs import gb_added_per_second, replaced_file_days
-from millrace.sizing.plan_model import CostItem, QueryPlan, RunPlan
+from millrace.sizing.plan_model import CostItem, RunPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.query_plan import SourcePartitions
@@ -19,7 +19,6 @@ def usage_cost_items(
     environment: Environment,
     job: Job,
     demands: Sequence[QueryDemand],
-    queries: Mapping[str, QueryPlan],
     spreads: Sequence[CoreSpread],
     sources: Sequence[SourcePartitions],
     prices: PriceTable,
@@ -42,7 +41,7 @@ def usage_cost_items(
     # Only a run that lives renews its lease.
     puts = SECONDS / known["usage.lease_seconds"] * (1.0 if run is None else run.billed_share)
     for demand, spread, source in zip(demands, spreads, sources, strict=True):
-        apart = _mean_seconds_between_batches(demand, queries[demand.query].trigger_seconds.value, spread)
+        apart = _mean_seconds_between_batches(demand, demand.work.planned_trigger_seconds, spread)
         each = SECONDS / apart
         batches += each
         records = demand.work.rate * demand.average * apart
@@ -111,11 +110,22 @@ def files_of_batch(demand: QueryDemand, spread: CoreSpread, source: SourcePartit
     return spread.repartition or (source.partitions if demand.lands else spread.cores)
 
 
-def stored_usd(
+def least_usage_usd(
     environment: Environment, job: Job, demands: Sequence[QueryDemand], prices: PriceTable
 ) -> float:
-    """Return the dollars a month of what a job stores, whatever its size."""
-    return sum(_stored_gb(environment, job, demands)) * prices.usd("s3.gb_month")
+    """Return the dollars a month of what a job stores, whatever its size, and of batches that write one file each."""
+    known = service_limits()
+    # Batches that end in time are no further apart.
+    apart = (max(each.work.planned_trigger_seconds, each.work.longest_batch_seconds) for each in demands)
+    batches = SECONDS * sum(1 / each for each in apart)
+    return (
+        sum(_stored_gb(environment, job, demands)) * prices.usd("s3.gb_month")
+        + batches * (known["usage.requests_per_batch"] + 1) / 1000 * prices.usd("s3.thousand_puts")
+        + batches * known["usage.log_bytes_per_batch"] / GB * prices.usd("logs.gb_in")
+        + min(batches, SECONDS / known["usage.metrics_seconds"])
+        / 1000
+        * prices.usd("cloudwatch.thousand_calls")
+    )
 
 
 def _stored_gb(

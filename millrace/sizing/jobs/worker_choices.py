@@ -24,15 +24,28 @@ def own_worker_sizes(job: Job) -> set[int]:
     return {each.tasks for each in type(job).possible_workers(job, lambda *_: 0.0) if each.own}
 
 
-def worker_choice_job_and_all_choices(
+def least_workers_usd(job: Job, cores: int, prices: PriceTable) -> float:
+    """Return the least dollars of a job's workers, whatever memory they need; infinity where its pins do not allow the cores."""
+    if cores > (job.cores or math.inf):
+        return math.inf
+    costs = [math.inf]
+    for each in type(job).possible_workers(job, lambda *_: 0.0):
+        workers = math.ceil((job.cores or cores) / each.tasks) + 1
+        if each.own and workers <= (job.max_workers or math.inf):
+            paid = job.max_workers or workers
+            costs.append(paid * HOURS * worker_usd_hour(each.hourly_bill_items, prices))
+    return min(costs)
+
+
+def worker_offer_and_all_choices(
     job: Job,
     cores: int,
     memory: ExecutorMemory,
     prices: PriceTable,
     share: float = 1.0,
     driver_cores: int = 1,
-) -> tuple[WorkerChoice, Job, Callable[[], tuple[WorkerChoice, ...]]]:
-    """Return the plan's way to run a number of cores, the job with its worker, and a function that lists all ways, the plan's first.
+) -> tuple[WorkerOffer, Callable[[], tuple[WorkerChoice, ...]]]:
+    """Return the plan's way to run a number of cores, and a function that lists all ways, the plan's first.
 
     The plan follows the pins of the file (the engine always, its worker and architecture if they are written).
     Otherwise it takes the cheapest worker of the engine with enough memory for which the job's rate is known, and of which no more
@@ -52,7 +65,7 @@ def worker_choice_job_and_all_choices(
     least = service_limits()["worker.join.gib_per_core"] if memory.joined else 0.0
     architecture = job.processor_architecture
 
-    def offers(engine: str, *, own: bool = False) -> Iterator[_Offer]:
+    def offers(engine: str, *, own: bool = False) -> Iterator[WorkerOffer]:
         kind = KINDS[engine]
         heap = service_limits()[kind.heap_share]
 
@@ -71,7 +84,7 @@ def worker_choice_job_and_all_choices(
             )
             asked = gib_needed(worker.tasks, executors)
             workers = max(executors + 1, job.max_workers or 0)
-            yield _Offer(
+            yield WorkerOffer(
                 engine,
                 worker,
                 executors,
@@ -98,11 +111,10 @@ def worker_choice_job_and_all_choices(
         rest = [each.as_choice() for engine in KINDS for each in offers(engine) if each != first]
         return (first.as_choice(), *sorted(rest, key=lambda each: (each.refused is not None, each.usd)))
 
-    sized = job if job.worker_is_given else job.with_worker(first.worker)
-    return first.as_choice(), sized, all_choices_chosen_first
+    return first, all_choices_chosen_first
 
 
-class _Offer(NamedTuple):
+class WorkerOffer(NamedTuple):
     """A worker with the number and cost of those that run a job; a search makes very many."""
 
     engine: str

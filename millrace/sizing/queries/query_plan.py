@@ -60,10 +60,31 @@ class SourcePartitions(NamedTuple):
         return self.partitions if self.steady else self.evenly
 
 
-def query_plan_and_findings(
-    demand: QueryDemand, job: Job, spread_: CoreSpread, source: SourcePartitions, fits_in_memory: float
-) -> tuple[QueryPlan, list[Finding]]:
-    """Return a query's numbers, and a finding for each pinned one that breaks a limit.
+def batch_limit_and_findings(
+    demand: QueryDemand, job: Job, spread_: CoreSpread, fits_in_memory: float
+) -> tuple[Figure[int] | None, list[Finding]]:
+    """Return the records of a query's largest batch, None without a limit, and a finding for each pinned number that breaks one.
+
+    Parameters
+    ----------
+    spread_
+        Distribution of its partitions over its cores.
+    fits_in_memory
+        Records of a batch that its tasks can hold.
+    """
+    query = job.queries[demand.query]
+    if not isinstance(query, SourceQueryBase):
+        return None, []
+    batch, problems = _source_limit_and_findings(demand, query, spread_, fits_in_memory)
+    if isinstance(query, OneStreamQueryBase) and query.kafka is not None:
+        problems += _findings_of_wait_for_records(demand, query.kafka, batch)
+    return batch, problems
+
+
+def query_plan(
+    demand: QueryDemand, job: Job, spread_: CoreSpread, source: SourcePartitions, batch: Figure[int] | None
+) -> QueryPlan:
+    """Return a query's numbers.
 
     Parameters
     ----------
@@ -71,14 +92,11 @@ def query_plan_and_findings(
         Distribution of its partitions over its cores.
     source
         Partitions that it reads.
-    held
-        Records of a batch that its tasks can hold.
+    batch
+        Records of its largest batch.
     """
     query = job.queries[demand.query]
     trigger_seconds = demand.work.planned_trigger_seconds
-    # Full batches process new records and the backlog at the required rate.
-    above = least_limit_to_keep_up(demand.work, spread_, demand.again)
-    problems: list[Finding] = []
     if job.run_every is not None:
         trigger = run_period_figure(
             demand.job, job, trigger_seconds, f"from one run to the next; {demand.share}"
@@ -104,22 +122,18 @@ def query_plan_and_findings(
             formula="min(S/2, what memory and retention hold, whole triggers of the table that is read)",
             inputs=demand.inputs,
         )
-    batch = shard = None
+    shard = None
     read = [f"streams.{name}.expected_partitions" for name in demand.streams]
-    if isinstance(query, SourceQueryBase):
-        most = spread_.records_of_largest_batch(demand.work, demand.work.longest_batch_seconds)
-        batch, problems = _batch_limit_and_findings(demand, query, above, most, fits_in_memory)
-        if source.limits_parts:
-            value = limit_per_partition(batch.value, source.partitions, above)
-            why = f"{batch.value:,} records over {count(source.partitions, 'shard')}"
-            shard = Figure(
-                value,
-                "records",
-                why,
-                assumed=batch.assumed or demand.assumed,
-                formula="L / shards",
-                inputs=lambda: (f"{demand.number_key_prefix}.records_per_batch", *read),
-            )
+    if batch is not None and source.limits_parts:
+        above = least_limit_to_keep_up(demand.work, spread_, demand.again)
+        shard = Figure(
+            limit_per_partition(batch.value, source.partitions, above),
+            "records",
+            f"{batch.value:,} records over {count(source.partitions, 'shard')}",
+            assumed=batch.assumed or demand.assumed,
+            formula="L / shards",
+            inputs=lambda: (f"{demand.number_key_prefix}.records_per_batch", *read),
+        )
     repartition = None
     if spread_.repartition is not None:
         why = f"the source has {count(source.partitions, 'partition')} for {spread_.cores} cores"
@@ -135,8 +149,6 @@ def query_plan_and_findings(
             inputs=lambda: (f"{demand.number_key_prefix}.cores", *read),
         )
     if isinstance(query, OneStreamQueryBase) and query.kafka is not None:
-        assert batch is not None, "a query on a topic has a limit"
-        problems += _findings_of_wait_for_records(demand, query.kafka, batch)
         least, path = query.kafka.min_partitions, (*demand.yaml_path, "kafka", "min_partitions")
         if least is not None:
             why = f"pinned; the source has {count(source.partitions, 'partition')}"
@@ -192,7 +204,7 @@ def query_plan_and_findings(
             else (shard.value * source.partitions, "records_per_partition")
         )
         again = _catch_up_figure(demand, job, trigger.value, limit, spread_, key)
-    return QueryPlan(demand.query, trigger, latency, batch, shard, repartition, cores, took, again), problems
+    return QueryPlan(demand.query, trigger, latency, batch, shard, repartition, cores, took, again)
 
 
 def outage_to_plan_for(job: Job) -> timedelta:
@@ -282,10 +294,13 @@ def _findings_of_wait_for_records(
         yield Finding((*demand.yaml_path, "kafka", "max_delay"), format_duration(delay), allowed)
 
 
-def _batch_limit_and_findings(
-    demand: QueryDemand, query: SourceQueryBase, above: float, most: float, fits_in_memory: float
+def _source_limit_and_findings(
+    demand: QueryDemand, query: SourceQueryBase, spread_: CoreSpread, fits_in_memory: float
 ) -> tuple[Figure[int], list[Finding]]:
     """Return the limit of a batch: that of memory is never below the one that keeps up, or that catches up if ``catch_up`` is given."""
+    # Full batches process new records and the backlog at the required rate.
+    above = least_limit_to_keep_up(demand.work, spread_, demand.again)
+    most = spread_.records_of_largest_batch(demand.work, demand.work.longest_batch_seconds)
     held = fits_in_memory < most
     most = round(min(most, max(fits_in_memory, above)), 6)
     given, path = query.records_per_batch, (*demand.yaml_path, "records_per_batch")

@@ -38,7 +38,7 @@ class Clock(simpy.Environment):
 
     def event_after(self, seconds: float) -> simpy.Timeout:
         """Return an event after so many seconds."""
-        return self.timeout(round(min(seconds, _NEVER) * _TICKS))
+        return simpy.Timeout(self, round(min(seconds, _NEVER) * _TICKS))
 
     def skip(self, seconds: float) -> None:
         """Skip time: all that waits goes on waiting for as long as before."""
@@ -259,6 +259,7 @@ class ExecutorPool:
         if self._uses[0][0] >= since:
             return 0
         uses = [each for each in self._uses if each[0] >= since]
+        soonest = 0.0
         chance, used = self._random.getstate(), self._used.copy()
         before = [(each.idle_since, each.batches) for each in self._running]
         for done in range(number):
@@ -266,14 +267,17 @@ class ExecutorPool:
                 at = time + (done + 1) * period
                 if not tasks:
                     self._release_executors(query, at)
-                elif self._executors_idle_too_long(at):
-                    self._random.setstate(chance)
-                    self._used = used
-                    for executor, (idle, batches) in zip(self._running, before, strict=True):
-                        executor.idle_since, executor.batches = idle, batches
-                    return self._repetitions_until_idle_executor(done, period)
-                else:
-                    self._used[query] = self._occupy_random_executors(tasks, self._running)
+                    continue
+                # None is idle for too long before the one that ended its tasks first may be.
+                if at >= soonest:
+                    if self._executors_idle_too_long(at):
+                        self._random.setstate(chance)
+                        self._used = used
+                        for executor, (idle, batches) in zip(self._running, before, strict=True):
+                            executor.idle_since, executor.batches = idle, batches
+                        return self._repetitions_until_idle_executor(done, period)
+                    soonest = min(each.idle_since for each in self._running) + self._idle
+                self._used[query] = self._occupy_random_executors(tasks, self._running)
         return number
 
     def lose_all_executors(self) -> None:

@@ -47,6 +47,7 @@ class FairScheduler:
     def __init__(self, env: Clock, pool: ExecutorPool) -> None:
         self._env, self.pool = env, pool
         self._pools: list[_TaskPool] = []
+        self._running = 0
         self._requesting = False
         self._generation = 0
         env.process(self._use_new_executors())
@@ -70,7 +71,7 @@ class FairScheduler:
             For the end of all of them.
         """
         own = self._pools[query]
-        own.waiting, own.done = list(tasks), self._env.event()
+        own.waiting, own.done = list(tasks), simpy.Event(self._env)
         self.pool.assign_tasks(query, own.waiting_count)
         self._assign_tasks()
         if own.waiting and not self._requesting and self.pool.backlog_timeouts_or_none:
@@ -83,11 +84,12 @@ class FairScheduler:
         self._generation += 1
         for each in self._pools:
             each.waiting, each.running = [], 0
+        self._running = 0
 
     def _assign_tasks(self) -> None:
         waiting = [each for each in self._pools if each.waiting]
-        free = self.pool.cores - sum(each.running for each in self._pools) if waiting else 0
-        while free > 0 and waiting:
+        free = self.pool.cores - self._running if waiting else 0
+        while free > 0 and len(waiting) > 1:
             least = min(each.running for each in waiting)
             first = [each for each in waiting if each.running == least]
             above = min((each.running - least for each in waiting if each.running > least), default=free)
@@ -96,12 +98,15 @@ class FairScheduler:
             for each in first[:free]:
                 free -= self._begin_tasks(each, step)
             waiting = [each for each in waiting if each.waiting]
+        while free > 0 and waiting and waiting[0].waiting:
+            free -= self._begin_tasks(waiting[0], free)
 
     def _begin_tasks(self, own: _TaskPool, most: int) -> int:
         first = own.waiting[0]
         number = min(most, first.count)
         own.waiting[:1] = [EqualTasks(first.seconds, first.count - number)] if number < first.count else []
         own.running += number
+        self._running += number
         end = self._env.event_after(first.seconds)
         assert end.callbacks is not None
         end.callbacks.append(partial(self._end_tasks_and_assign_more, own, number, self._generation))
@@ -113,6 +118,7 @@ class FairScheduler:
         if generation != self._generation:
             return
         own.running -= number
+        self._running -= number
         if not own.running and not own.waiting and own.done is not None:
             own.done.succeed()
         self._assign_tasks()

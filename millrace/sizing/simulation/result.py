@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial
 from types import MappingProxyType
@@ -272,15 +272,12 @@ def query_result(
     weights
         Share of the records of each group of partitions.
     """
-    table = _rows_of_batches(
-        batches, 4, lambda each: (each[:4],), lambda each: (each.seconds, each.seconds, 0.0, each.backlog)
-    )
+    table = _rows_of_batches(batches, len(weights))
     commits = []
     for lane, weight in enumerate(weights):
-        spans = _rows_of_batches(
-            batches, 3, partial(_spans_of_lane, lane), partial(_span_shift_of_lane, lane)
-        )
-        first, cuts, at = spans[spans[:, 1] > spans[:, 0]].T
+        first, cuts, at = table[:, (4 + 2 * lane, 5 + 2 * lane, 1)][
+            table[:, 5 + 2 * lane] > table[:, 4 + 2 * lane]
+        ].T
         if len(first):
             commits.append((weight, np.concatenate((first[:1], cuts)), at))
     return QueryResult(
@@ -297,30 +294,25 @@ def query_result(
     )
 
 
-def _spans_of_lane(lane: int, batch: CommittedBatch) -> Iterator[tuple[float, ...]]:
-    return ((first, last, batch.end) for number, first, last in batch.spans if number == lane)
+def _rows_of_batches(batches: Sequence[CommittedBatch | RepeatedBatches], lanes: int) -> Floats:
+    """Return a row for each batch: start, end, records, backlog, and the begin and end of its records in each lane, 0 where it has none.
 
-
-def _span_shift_of_lane(lane: int, repeats: RepeatedBatches) -> tuple[float, ...]:
-    records = repeats.lanes.get(lane)
-    return () if records is None else (records, records, repeats.seconds)
-
-
-def _rows_of_batches(
-    batches: Sequence[CommittedBatch | RepeatedBatches],
-    width: int,
-    rows: Callable[[CommittedBatch], Iterable[tuple[float, ...]]],
-    shift: Callable[[RepeatedBatches], tuple[float, ...]],
-) -> Floats:
-    """Return rows of all batches, also of those that repeat others, which are shifted each time."""
-    found, own = [np.empty((0, width))], list[tuple[float, ...]]()
+    Batches that repeat others are these, shifted each time.
+    """
+    width = 4 + 2 * lanes
+    found, own = [np.empty((0, width))], list[list[float]]()
     for each in batches:
         if isinstance(each, CommittedBatch):
-            own += rows(each)
-        elif shifted := shift(each):
+            row = [*each[:4], *[0.0] * (2 * lanes)]
+            for lane, first, last in each.spans:
+                row[4 + 2 * lane : 6 + 2 * lane] = first, last
+            own.append(row)
+        else:
+            shift = [each.seconds, each.seconds, 0.0, each.backlog]
+            shift += [records for lane in range(lanes) for records in [each.lanes.get(lane, 0.0)] * 2]
             found.append(np.asarray(own))
             times = np.arange(1.0, each.number + 1)[:, None, None]
-            found.append((found[-1][-each.pattern :] + times * np.asarray(shifted)).reshape(-1, width))
+            found.append((found[-1][-each.pattern :] + times * np.asarray(shift)).reshape(-1, width))
             own = []
     return np.concatenate((*found, np.asarray(own, dtype=np.float64).reshape(-1, width)))
 

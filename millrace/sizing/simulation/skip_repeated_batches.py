@@ -150,17 +150,16 @@ def _find_repeats_or_none(
     }
     backlog = after.backlog - before.backlog
     for one, other in zip(last, last[pattern:], strict=False):
-        own, following = ([each[0] for each in batch.spans] for batch in (one, other))
-        if not own == following == [*lanes] or one.tasks != other.tasks:
-            return None
         times = (other.start - one.start - period, other.end - one.end - period)
-        moved = [
-            (there - here - lanes[span[0]]) / lanes[span[0]]
-            for span, again in zip(one.spans, other.spans, strict=True)
-            for here, there in zip(span[1:], again[1:], strict=True)
-        ]
-        if max(map(abs, times)) > _CLOSE * period or max(map(abs, moved)) > _CLOSE:
+        if max(map(abs, times)) > _CLOSE * period or one.tasks != other.tasks:
             return None
+        own, following = ([each[0] for each in batch.spans] for batch in (one, other))
+        if not own == following == [*lanes]:
+            return None
+        for (lane, begin, end), (_, first, last_read) in zip(one.spans, other.spans, strict=True):
+            records = lanes[lane]
+            if max(abs(first - begin - records), abs(last_read - end - records)) > _CLOSE * records:
+                return None
     back_to_back = abs(before.end - after.start) <= _CLOSE * period and period >= load.trigger
     by_trigger = load.trigger > 0 and _is_whole_number(period / load.trigger)
     if by_trigger or back_to_back or (load.trigger == 0 and isinstance(load.source, str)):

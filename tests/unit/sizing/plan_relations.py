@@ -13,7 +13,10 @@ from hypothesis import currently_in_test_context, event
 from millrace.config import Environment
 from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import Plan, plan, total_cost
+from millrace.sizing.alternatives.job_planner import PlansMade
 from millrace.sizing.alternatives.remedies import pins_leave_too_few_cores
+from millrace.sizing.jobs import job_plan
+from millrace.sizing.plan_as_plain_data import plan_as_plain_data
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.simulation import Arrivals, simulate
 from millrace.sizing.simulation.plan_scenario import scenario_of_job, traffic_by_stream
@@ -25,11 +28,16 @@ from tests.unit.sizing.random_environments import SIZES, Document
 INFEASIBLE, MISSED, KEPT = range(3)
 
 
-def sized(document: Document, *, simulated: bool = False) -> tuple[Environment, Plan | None]:
-    """Return an environment and its plan, None if it is refused; by default without the simulation, which changes no size and no dollar."""
+def sized(
+    document: Document, made: PlansMade | None = None, *, simulated: bool = False
+) -> tuple[Environment, Plan | None]:
+    """Return an environment and its plan, None if it is refused; by default without the simulation, which changes no size and no dollar.
+
+    Variants of one environment share what was ``made``, as moves do: each would search again for what it has without its pins.
+    """
     environment = Environment.model_validate(document)
     try:
-        return environment, plan(environment, simulated=simulated)
+        return environment, plan(environment, made, simulated=simulated)
     except ConfigurationError:
         return environment, None
 
@@ -117,7 +125,8 @@ def an_easier_environment_is_no_worse(document: Document, factor: float) -> None
 
 
 def a_pin_changes_nothing(document: Document) -> None:
-    _, first = sized(document)
+    made = PlansMade()
+    _, first = sized(document, made)
     if first is None:
         return
     # With another period a pin may be worth more: a period that does not keep its promises is not tried with other shards.
@@ -128,7 +137,7 @@ def a_pin_changes_nothing(document: Document) -> None:
     for change in (lambda _: None, *_pins(first)):
         changed = copy.deepcopy(own)
         change(changed)
-        _, second = sized(changed)
+        _, second = sized(changed, made)
         assert second is not None, "its own number is refused"
         assert total_cost(second).value == pytest.approx(total_cost(first).value, rel=1e-9)
 
@@ -162,13 +171,25 @@ def _pins(found: Plan) -> list[Callable[[Document], None]]:
 
 def pins_below_the_work_are_refused(document: Document) -> None:
     """No change of a file is planned that leaves a job fewer cores than its work keeps busy, so a plan must refuse each."""
+    made = PlansMade()
     for name in document["jobs"]:
         for pins in ({"cores": 1}, {"cores": 3}, {"cores": 10}, {"max_workers": 2}, {"max_workers": 4}):
             pinned = copy.deepcopy(document)
             pinned["jobs"][name] |= pins
             environment = Environment.model_validate(pinned)
             if pins_leave_too_few_cores(environment, name):
-                assert sized(pinned)[1] is None
+                assert sized(pinned, made)[1] is None
+
+
+def cores_that_are_not_sized_would_not_be_chosen(document: Document) -> None:
+    """Workers that cost more than others whatever memory they need are left out of the search, which changes no plan."""
+    _, found = sized(document)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job_plan, "least_workers_usd", lambda *_: 0.0)
+        _, whole = sized(document)
+    assert (found is None) == (whole is None)
+    if found is not None and whole is not None:
+        assert plan_as_plain_data(found) == plan_as_plain_data(whole)
 
 
 def order_and_names_change_nothing(document: Document) -> None:

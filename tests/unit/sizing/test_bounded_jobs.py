@@ -10,6 +10,7 @@ from hypothesis import Phase, given, settings
 from millrace.config import ConfigurationError, Environment
 from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.sizing import Plan, plan
+from millrace.sizing.alternatives.job_planner import PlansMade
 from millrace.sizing.cost_saving_moves import find_moves
 from millrace.sizing.planning import total_cost
 from millrace.sizing.simulation.cumulative_arrivals import Arrivals
@@ -105,8 +106,10 @@ def test_what_is_planned_keeps_its_sla_whatever_starts_are_drawn(
 def test_no_other_number_of_workers_costs_less(from_text: Loader, rate: str, sla: str, more: str) -> None:
     """More executors share the driver, and each is billed for its start: neither the fewest nor the most cost the least."""
 
+    made = PlansMade()
+
     def cost(file: str) -> float:
-        return total_cost(plan(from_text(file), simulated=False)).value
+        return total_cost(plan(from_text(file), made, simulated=False)).value
 
     file = turns(30, rate=rate, sla=sla, more=more)
     pinned = [

@@ -7,6 +7,7 @@ import pytest
 from millrace.config import Environment
 from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import plan, total_cost
+from millrace.sizing.alternatives.job_planner import PlansMade
 from tests.unit.sizing.plan_relations import (
     MISSED,
     a_pin_changes_nothing,
@@ -117,10 +118,10 @@ def test_shards_that_shorten_the_runs_of_one_query_are_searched_for() -> None:
     document = several(job, one={"records_per_second": 5763.5, "record_size": "400B"})
     document["jobs"]["job"]["catch_up"] = {"outage": "1m", "within": "2h"}
     an_easier_environment_is_no_worse(document, 1.01)
-    costs = []
+    costs, made = [], PlansMade()
     for shards in (None, *range(6, 13)):
         document["streams"]["one"]["shards"] = shards
-        _, found = sized(document)
+        _, found = sized(document, made)
         costs.append(float("inf") if found is None else total_cost(found).value)
     assert costs[0] == pytest.approx(min(costs))
 
@@ -134,11 +135,12 @@ def test_partitions_that_fill_their_waves_are_searched_for_a_bounded_run(factor:
     del document["streams"]["one"]["mode"]
     document["streams"]["one"] |= {"kind": "kafka", "cluster": "main"}
     document |= {"kafka": {"main": {"kind": "msk", "tier": "standard"}}}
-    _, found = sized(document)
+    made = PlansMade()
+    _, found = sized(document, made)
     assert found is not None
     for partitions in range(2, 34):
         document["streams"]["one"]["partitions"] = partitions
-        _, pinned = sized(document)
+        _, pinned = sized(document, made)
         assert pinned is None or total_cost(found).value <= total_cost(pinned).value * (1 + 1e-9)
 
 
@@ -315,9 +317,10 @@ def test_a_period_is_tried_with_the_shards_that_larger_workers_hold(
     )
     for stream in document["streams"].values():
         stream["retention"] = "7d"
-    _, free = sized(document)
+    made = PlansMade()
+    _, free = sized(document, made)
     assert free is not None
     document["streams"]["one"]["shards"] = free.streams["one"].expected_partitions.value
-    _, pinned = sized(document)
+    _, pinned = sized(document, made)
     assert pinned is not None
     assert total_cost(free).value == pytest.approx(total_cost(pinned).value)

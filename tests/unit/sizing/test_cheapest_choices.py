@@ -10,6 +10,7 @@ from millrace.config import Environment
 from millrace.config.aws.deployed_sizes_to_keep import DeployedCluster, DeployedSizes
 from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import Plan, plan, total_cost
+from millrace.sizing.alternatives.job_planner import PlansMade
 from millrace.sizing.cost import CENT
 from tests.run import examples
 from tests.unit.sizing.plan_relations import contradictions_of_plan, sized
@@ -41,11 +42,11 @@ def streams(draw: st.DrawFn) -> tuple[dict[str, object], dict[str, object]]:
     return stream, {"engine": engine, "latency": latency, "rate": rate, "queries": queries}
 
 
-def usd(stream: dict[str, object], job: dict[str, object]) -> tuple[float, int] | None:
+def usd(stream: dict[str, object], job: dict[str, object], made: PlansMade) -> tuple[float, int] | None:
     """Dollars a month and shards; None if it cannot be planned, or only for a catch-up of more than a day."""
     document = {"name": "built", "project": "built", "streams": {"clicks": stream}, "jobs": {"clicks": job}}
     try:
-        found = plan(Environment.model_validate(document), simulated=False)
+        found = plan(Environment.model_validate(document), made, simulated=False)
     except ConfigurationError:
         return None
     again = [query.catch_up_seconds for each in found.jobs.values() for query in each.queries.values()]
@@ -58,12 +59,13 @@ def usd(stream: dict[str, object], job: dict[str, object]) -> tuple[float, int] 
 @given(streams())
 def test_no_shards_that_are_pinned_are_cheaper(drawn: tuple[dict[str, object], dict[str, object]]) -> None:
     stream, job = drawn
-    found = usd(stream, job)
+    made = PlansMade()
+    found = usd(stream, job, made)
     if found is None:
         return
     cheapest, shards = found
     for number in {*range(1, 25), *range(max(1, shards - 8), shards + 8), shards // 2, 2 * shards} - {0}:
-        other = usd({**stream, "shards": number}, job)
+        other = usd({**stream, "shards": number}, job, made)
         assert other is None or other[0] >= cheapest - 0.01, f"{number} shards are cheaper than {shards}"
 
 
@@ -82,10 +84,11 @@ def test_a_shard_more_saves_cores_where_full_shards_are_read_in_one_wave() -> No
         queries[f"derive-{number}"] = {"kind": "derive", "source": "landed", "sink": sink}
     job = {"engine": "emr", "latency": "2790946ms", "queries": queries}
     stream = {"kind": "kinesis", "mode": "provisioned", "traffic": traffic}
-    found = usd(stream, job)
+    made = PlansMade()
+    found = usd(stream, job, made)
     assert found is not None
     for number in range(56, 90):
-        other = usd({**stream, "shards": number}, job)
+        other = usd({**stream, "shards": number}, job, made)
         assert other is not None
         assert other[0] >= found[0] - 0.01, f"{number} shards are cheaper than {found[1]}"
 
@@ -104,10 +107,11 @@ def test_shards_that_bring_tasks_to_a_smaller_worker_are_found(
     job = {"engine": "glue", "latency": latency, "rate": own, "queries": {"land": land}}
     job["memory"] = {"tables": "1GiB"}
     stream = {"kind": "kinesis", "mode": "provisioned", "traffic": traffic}
-    found = usd(stream, job)
+    made = PlansMade()
+    found = usd(stream, job, made)
     assert found is not None
     for number in range(1, 30):
-        other = usd({**stream, "shards": number}, job)
+        other = usd({**stream, "shards": number}, job, made)
         assert other is None or other[0] >= found[0] - 0.01, f"{number} shards are cheaper than {found[1]}"
 
 
@@ -127,7 +131,7 @@ def with_cluster(rate: int, days: int, **keys: object) -> Environment:
     return Environment.model_validate({"name": "built", "project": "built", **document})
 
 
-def two_jobs_on_a_topic(tier: str, partitions: int | None) -> float:
+def two_jobs_on_a_topic(tier: str, partitions: int | None, made: PlansMade) -> float:
     """Dollars a month of a job with large state that reads a topic, and a bounded one; the plan chooses the partitions, or they are pinned."""
     traffic = {"records_per_second": 14_813, "record_size": "1KiB", "basis": "measured"}
     topic = {"kind": "kafka", "cluster": "main", "traffic": traffic, "partitions": partitions}
@@ -146,15 +150,16 @@ def two_jobs_on_a_topic(tier: str, partitions: int | None) -> float:
     }
     document = {"name": "built", "project": "built", "jobs": jobs, "streams": {"clicks": topic}}
     document["kafka"] = {"main": {"kind": "msk", "tier": tier}}
-    return total_cost(plan(Environment.model_validate(document), simulated=False)).value
+    return total_cost(plan(Environment.model_validate(document), made, simulated=False)).value
 
 
 @pytest.mark.parametrize("tier", ["standard", "express"])  # a topic on serverless brokers states its own
 def test_no_partitions_that_are_pinned_are_cheaper(tier: str) -> None:
     """Brokers were left out of the search, so a topic got 27,000 partitions to spare a worker, and brokers for $25,000 a month."""
-    least = two_jobs_on_a_topic(tier, None)
+    made = PlansMade()
+    least = two_jobs_on_a_topic(tier, None, made)
     for number in (1, 7, 30, 165, 1_000, 3_000):
-        assert two_jobs_on_a_topic(tier, number) >= least - 0.01, f"{number} partitions are cheaper"
+        assert two_jobs_on_a_topic(tier, number, made) >= least - 0.01, f"{number} partitions are cheaper"
 
 
 @pytest.mark.slow

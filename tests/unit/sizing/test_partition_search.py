@@ -7,7 +7,13 @@ import copy
 import pytest
 
 from millrace.sizing import total_cost
-from tests.unit.sizing.plan_relations import an_easier_environment_is_no_worse, several, sized
+from millrace.sizing.alternatives.job_planner import PlansMade
+from tests.unit.sizing.plan_relations import (
+    an_easier_environment_is_no_worse,
+    cores_that_are_not_sized_would_not_be_chosen,
+    several,
+    sized,
+)
 from tests.unit.sizing.random_environments import Document
 
 pytestmark = pytest.mark.usefixtures("without_remedies")
@@ -16,14 +22,15 @@ EXPRESS = {"main": {"kind": "msk", "tier": "express"}}
 
 
 def pins_cost_no_less(document: Document, pins: list[dict[str, int]]) -> None:
-    _, free = sized(document)
+    made = PlansMade()
+    _, free = sized(document, made)
     assert free is not None
     for numbers in pins:
         pinned = copy.deepcopy(document)
         for name, number in numbers.items():
             stream = pinned["streams"][name]
             stream["shards" if stream["kind"] == "kinesis" else "partitions"] = number
-        _, found = sized(pinned)
+        _, found = sized(pinned, made)
         assert found is not None
         assert total_cost(found).value >= total_cost(free).value - 0.01
 
@@ -167,3 +174,24 @@ def test_a_shard_more_is_tried_where_it_saves_an_executor_that_is_there_for_memo
     sink = {"kind": "iceberg", "table": "derived"}
     document["jobs"]["job"]["queries"]["derive"] = {"kind": "derive", "source": "landed_one", "sink": sink}
     pins_cost_no_less(document, [{"one": number} for number in (3, 4)])
+
+
+def test_more_cores_that_end_a_run_sooner_for_less_are_sized() -> None:
+    """With a bound 1.3 times too high they are left out, which few environments that are drawn show."""
+    rate = {"records_per_second_per_core": 538, "batch_overhead": "316ms", "basis": "measured"}
+    job = {
+        "engine": "emr",
+        "latency": "8386230ms",
+        "rate": rate,
+        "memory": {"state": "100GiB"},
+        "run_every": "5m",
+    }
+    document = several(
+        job,
+        one={"records_per_second": 16051.3, "peak_factor": 5, "record_size": "1KiB"},
+        two={"records_per_second": 13716.2, "record_size": "900B"},
+    )
+    for name in ("one", "two"):
+        topic(document, name)
+    document["kafka"] = {"main": {"kind": "msk", "tier": "standard"}}
+    cores_that_are_not_sized_would_not_be_chosen(document)
