@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 
 from millrace.config.base import grouped
 from millrace.config.checks.kafka import partition_lists_by_stream_and_table
@@ -38,6 +38,7 @@ from millrace.sizing.queries.query_plan import (
     outage_to_plan_for,
     peak_multiple_to_catch_up,
 )
+from millrace.sizing.queries.shard_calls import Pace, triggers_that_shards_answer
 from millrace.sizing.queries.sizing_formulas import InfeasibleError, QueryWork
 from millrace.sizing.queries.trigger_interval_limits import (
     longest_join_trigger,
@@ -48,6 +49,9 @@ from millrace.sizing.queries.trigger_interval_limits import (
     work_with_landing_pace,
     work_with_trigger_limit,
 )
+
+_WORKING = 0.02
+"""Least share of what a record may wait in which a batch works, where shards answer no shorter trigger."""
 
 
 def streams_of_derive_query(found: LandingQueries, query: DeriveQuery) -> tuple[str, ...]:
@@ -172,6 +176,29 @@ class _QueryFacts:
             self._triggers[job] = min(own) if len(queries) > 1 else math.inf
         return self._triggers[job] if self._triggers[job] > overhead else math.inf
 
+    @cached_property
+    def slower_triggers(self) -> dict[tuple[str, str], float]:
+        """Triggers, by job and query, that are longer than a query would have alone, because shards answer so many calls a second."""
+        paces: dict[str, dict[tuple[str, str], Pace]] = {}
+        for job, name, query in self.environment.queries:
+            if not isinstance(query, SourceQueryBase) or query.uses_fan_out:
+                continue
+            pinned, speed = self.environment.jobs[job].run_every or query.trigger, self.speeds[job, name]
+            if pinned is None:
+                alone = min(
+                    _longest_trigger(self, job, name, query),
+                    self.longest_trigger_seconds(job, speed.overhead),
+                )
+                room = self.shares.of_query(job, query).seconds * (1 - _WORKING)
+                held = _seconds_that_a_batch_may_hold(self, job, query)
+                longest = max(alone, min(held, room - speed.overhead - speed.per_record))
+            else:
+                alone = longest = pinned.total_seconds()
+            for stream in query.source_stream_names:
+                if self.environment.streams[stream].fans_out:
+                    paces.setdefault(stream, {})[job, name] = Pace(alone, longest)
+        return triggers_that_shards_answer(paces)
+
 
 def _longest_trigger(facts: _QueryFacts, job: str, name: str, query: Query) -> float:
     """Return the longest trigger of a query by its SLA, and by what memory and retention hold."""
@@ -265,7 +292,9 @@ def _query_demand(
         per_record=per_record,
         overhead=fast.overhead,
         sla=share.seconds,
-        trigger=None if (pace := every or query.trigger) is None else pace.total_seconds(),
+        trigger=facts.slower_triggers.get((job_name, query_name))
+        if (pace := every or query.trigger) is None
+        else pace.total_seconds(),
         hand_over=hand_over,
         alone=isinstance(query, SourceQueryBase)
         and (query.uses_fan_out or max(facts.readers_of[name] for name in names) == 1),

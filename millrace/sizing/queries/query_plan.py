@@ -96,12 +96,14 @@ def query_plan_and_findings(
                 else "as often as its table gets records"
             )
             why = f"{reason}; this query has {demand.share}"
+        if demand.work.trigger is not None:
+            why = f"its shards answer all their readers so often; this query has {demand.share}"
         trigger = Figure(
             trigger_seconds,
             "s",
             why,
             assumed=demand.assumed,
-            formula="min(S/2, what memory and retention hold, whole triggers of the table that is read)",
+            formula="min(S/2, what memory and retention hold, whole triggers of the table that is read), or what shards answer",
             inputs=demand.inputs,
         )
     batch = shard = None
