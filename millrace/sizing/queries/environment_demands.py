@@ -38,8 +38,8 @@ from millrace.sizing.queries.query_plan import (
     outage_to_plan_for,
     peak_multiple_to_catch_up,
 )
-from millrace.sizing.queries.shard_calls import Pace, triggers_that_shards_answer
-from millrace.sizing.queries.sizing_formulas import InfeasibleError, QueryWork
+from millrace.sizing.queries.shard_calls import WORKING, Pace, triggers_that_shards_answer
+from millrace.sizing.queries.sizing_formulas import InfeasibleError, QueryWork, burst_factor
 from millrace.sizing.queries.trigger_interval_limits import (
     longest_join_trigger,
     partitions_that_hold_run,
@@ -49,9 +49,7 @@ from millrace.sizing.queries.trigger_interval_limits import (
     work_with_landing_pace,
     work_with_trigger_limit,
 )
-
-_WORKING = 0.02
-"""Least share of what a record may wait in which a batch works, where shards answer no shorter trigger."""
+from millrace.sizing.readable_numbers import rate_text
 
 
 def streams_of_derive_query(found: LandingQueries, query: DeriveQuery) -> tuple[str, ...]:
@@ -183,15 +181,15 @@ class _QueryFacts:
         for job, name, query in self.environment.queries:
             if not isinstance(query, SourceQueryBase) or query.uses_fan_out:
                 continue
-            pinned, speed = self.environment.jobs[job].run_every or query.trigger, self.speeds[job, name]
-            if pinned is None:
+            speed = self.speeds[job, name]
+            if (pinned := self.environment.jobs[job].run_every or query.trigger) is None:
                 alone = min(
                     _longest_trigger(self, job, name, query),
                     self.longest_trigger_seconds(job, speed.overhead),
                 )
-                room = self.shares.of_query(job, query).seconds * (1 - _WORKING)
-                held = _seconds_that_a_batch_may_hold(self, job, query)
-                longest = max(alone, min(held, room - speed.overhead - speed.per_record))
+                room = self.shares.of_query(job, query).seconds * (1 - WORKING)
+                room -= speed.overhead + speed.per_record
+                longest = max(alone, min(_seconds_that_a_batch_may_hold(self, job, query), room))
             else:
                 alone = longest = pinned.total_seconds()
             for stream in query.source_stream_names:
@@ -311,6 +309,9 @@ def _query_demand(
         landed = [facts.landing_work(table) for table, _ in query.source_tables_and_routes]
         work = work_with_landing_pace(work, landed, facts.longest_trigger_seconds(job_name, work.overhead))
     again = peak_multiple_to_catch_up(environment.jobs[job_name], asked=as_asked)
+    by_chance = isinstance(query, SourceQueryBase) and not as_asked
+    longest = max(work.most_arrival_seconds, work.longest_batch_seconds)
+    burst = burst_factor(work.rate * longest) if by_chance else 1.0
 
     @cache
     def inputs() -> Inputs:
@@ -318,7 +319,7 @@ def _query_demand(
         latency = f"{environment.jobs[whose].latency.total_seconds():g} s"
         traffic = tuple(each for name in peaks for each in traffic_inputs(name, environment.streams[name]))
         return (
-            FigureInput("λ", f"{work.rate:,.0f} records/s", "average · peak factor", inputs=traffic),
+            FigureInput("λ", f"{rate_text(work.rate)} records/s", "average · peak factor", inputs=traffic),
             FigureInput("b", f"{work.per_record * 1e6:,.1f} core-µs a record", origin=fast.origin, path=rate),
             FigureInput("a", f"{work.overhead:g} s a batch", origin=fast.origin, path=rate),
             FigureInput(
@@ -350,7 +351,8 @@ def _query_demand(
         inputs=inputs,
         spares=lambda: extra_core_inputs(environment, job_name, again, work, tuple(peaks)),
         again=again,
-        read_at_once=work.rate * work.hand_over * again,
+        burst=burst,
+        read_at_once=work.rate * work.hand_over * max(again, burst),
         held_by=(0.0, 0.0)
         if every is None
         else partitions_that_hold_run(

@@ -10,6 +10,9 @@ from millrace.sizing.plan_model import Plan
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand, demands_by_stream
 
+WORKING = 0.02
+"""Least share of what a record may wait in which a batch works, where shards answer no shorter trigger."""
+
 
 class Pace(NamedTuple):
     """Seconds between the batches of a reader: those that it has alone, and the most that it may have."""
