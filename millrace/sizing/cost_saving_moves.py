@@ -30,9 +30,13 @@ from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.alternatives.job_planner import PlansMade
 from millrace.sizing.environment_with_plan_choices import environment_with_value
+from millrace.sizing.kafka_cluster_load import cluster_load
+from millrace.sizing.msk_clusters import needed_volume_gib
 from millrace.sizing.plan_model import Plan
 from millrace.sizing.planning import plan, total_cost
 from millrace.sizing.prices_and_limits import service_limits
+from millrace.sizing.queries.demand import demands_by_stream
+from millrace.sizing.queries.environment_demands import query_demands_and_findings
 
 MOST = 5
 """Moves that are shown."""
@@ -233,7 +237,7 @@ def _possible_changes(environment: Environment, now: Plan) -> Iterator[_Change]:
     for name, stream in environment.streams.items():
         yield from _changes_of_stream(environment, name, stream, of_changes=name in of_changes)
     for name, cluster in environment.created_clusters.items():
-        yield from _changes_of_cluster(environment, name, cluster)
+        yield from _changes_of_cluster(environment, now, name, cluster)
     for name, job in environment.jobs.items():
         yield from _changes_of_job(name, job)
         if (
@@ -294,13 +298,22 @@ def _changes_of_stream(
         yield _Change((*path, "shard_level_metrics"), None, "metrics of each shard, which show a hot key")
 
 
-def _changes_of_cluster(environment: Environment, name: str, cluster: MskCluster) -> Iterator[_Change]:
+def _changes_of_cluster(
+    environment: Environment, now: Plan, name: str, cluster: MskCluster
+) -> Iterator[_Change]:
     path = ("kafka", name)
     new = name not in environment.deployed_sizes.clusters
     pins = ("broker_type", "brokers", "storage")
     for key in pins:
         if getattr(cluster, key) is not None and new:
             yield _Change((*path, key), None, f"{key} as pinned")
+    volume, brokers = now.clusters[name].storage_gib_per_broker, now.clusters[name].brokers
+    if new and cluster.storage is None and volume is not None and brokers is not None:
+        counts = {each: stream.expected_partitions.value for each, stream in now.streams.items()}
+        readers = demands_by_stream(query_demands_and_findings(environment)[0])
+        needed = needed_volume_gib(brokers.value, cluster_load(environment, name, counts, readers))
+        lost = f"room to grow: volumes of {volume.value} GiB, which a plan seldom changes; traffic that grows needs larger ones at once"
+        yield _Change((*path, "storage"), f"{needed}GiB", lost, ByteSize(needed * 1024**3))
     other = "express" if cluster.tier == "standard" else "standard"
     if cluster.tier == "serverless" or not new or not cluster.tier_is_given:
         return

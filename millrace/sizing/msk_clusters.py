@@ -16,6 +16,9 @@ from millrace.sizing.kafka_cluster_load import GIB, ClusterLoad, broker_zone_cou
 from millrace.sizing.plan_model import ClusterPlan, CostItem, Figure, FigureInput, Inputs, pinned_figure
 from millrace.sizing.prices_and_limits import VOLUME_BYTES, LimitTable, PriceTable, service_limits
 
+ALIKE = 1.01
+"""Factor of dollars within which two numbers of brokers cost the same, and the safer one is taken."""
+
 SMALLEST_GROWTH_GIB = 10
 """Least growth of an MSK broker's volume (MSK developer guide, "Scale up Amazon MSK storage")."""
 
@@ -111,7 +114,17 @@ def _tier_plan_and_findings(
         # Those of another type are replaced one by one, while the cluster runs.
         same = (deployed.broker_type, deployed.brokers)
         options = [each for each in options if (each.kind, each.brokers) == same] or options
-    chosen = min(options, key=lambda each: (each.brokers > most, each.usd, each.brokers))
+    alike = ALIKE * min((each.brokers > most, each.usd) for each in options)[1]
+    # The prices of a year differ by more: of such options that which takes the peak while AWS patches one of its brokers.
+    chosen = min(
+        options,
+        key=lambda each: (
+            each.brokers > most,
+            each.usd > alike or not each.has_reserve_for(load_.mib_in),
+            each.usd,
+            each.brokers,
+        ),
+    )
     storage = None
     if disk:
         storage, finding = _volume_size_and_finding(name, cluster, cluster.brokers or chosen.brokers, load_)
@@ -143,6 +156,10 @@ class _BrokerOption:
     usd: float
     fewest: int
 
+    def has_reserve_for(self, mib_in: float) -> bool:
+        """Return whether all but one of the brokers take so many MiB/s from producers."""
+        return mib_in <= (self.brokers - 1) * self.takes
+
 
 def _broker_options(
     kind: str,
@@ -153,7 +170,7 @@ def _broker_options(
     broker_limits: LimitTable,
     prices: PriceTable,
 ) -> Iterator[_BrokerOption]:
-    """Yield the fewest brokers of a type, at least ``least``, then each larger number that costs less than those before it."""
+    """Yield the fewest brokers of a type, at least ``least``, then each larger number that costs less than those before it, or about as much."""
     broker, hour = broker_limits.brokers[kind], prices.usd(f"msk.{kind}_hour")
     disk, stored_usd = cluster.tier == "standard", prices.usd("msk.storage_gb_month")
     for provisioned in (None,) if broker.volume_default is None else (None, broker.volume):
@@ -162,8 +179,8 @@ def _broker_options(
         best = math.inf
         for number in itertools.count(max(fewest, least), zone_count):
             # Each number is tried that could cost less with volumes of exactly what they hold: so less traffic never costs more.
-            exact = number * hour * HOURS + disk * _needed_gib(1, load_) * stored_usd
-            if exact >= best or (best < math.inf and (cluster.brokers or cluster.storage)):
+            exact = number * hour * HOURS + disk * needed_volume_gib(1, load_) * stored_usd
+            if exact >= ALIKE * best or (best < math.inf and (cluster.brokers or cluster.storage)):
                 break
             volume = None if provisioned is None else math.ceil(load_.mib_in / number * 2 * VOLUME_BYTES)
             if volume is not None and volume <= (broker.volume_default or 0):
@@ -173,8 +190,8 @@ def _broker_options(
                 usd += number * volume * prices.usd("msk.volume_mib_month")
             if disk:
                 usd += number * _volume_gib(cluster, number, load_) * stored_usd
-            if usd < best:
-                best = usd
+            if usd < ALIKE * best:
+                best = min(best, usd)
                 yield _BrokerOption(kind, number, volume, takes, usd, fewest)
 
 
@@ -190,7 +207,9 @@ def _provisioned_cluster_plan(
     known, kind, needed = service_limits(), chosen.kind, chosen.brokers
     why = _reason_for_option(chosen, load_, zone_count, known)
     if cluster.brokers is None and needed > chosen.fewest and load_.deployed is None:
-        why += f"; {chosen.fewest} would do, with larger volumes that cost more"
+        why += (
+            f"; {chosen.fewest} would do, with larger volumes that cost more, or without reserve for as much"
+        )
     kept = load_.deployed is not None and needed == load_.deployed.brokers
     broker, path = known.brokers[kind], ("kafka", name)
     taken = f"{chosen.takes:.4g} MiB/s in with these readers, {broker.partitions:,} partitions"
@@ -258,7 +277,7 @@ def _provisioned_cluster_plan(
     return ClusterPlan(name, cluster.tier, brokers, broker_type, storage, tuple(cost), chosen.volume)
 
 
-def _needed_gib(brokers: int, load_: ClusterLoad) -> int:
+def needed_volume_gib(brokers: int, load_: ClusterLoad) -> int:
     """Return the GiB that each of so many volumes needs for all copies, with room."""
     stored = load_.stored_gib * load_.copies
     return max(1, math.ceil(stored * service_limits()["msk.storage.headroom"] / brokers))
@@ -268,7 +287,7 @@ def _volume_gib(cluster: MskCluster, brokers: int, load_: ClusterLoad) -> int:
     """Return the GiB of a Standard broker's volume: as pinned, as deployed where that suffices, else the next coarse step."""
     if cluster.storage is not None:
         return math.ceil(cluster.storage / GIB)
-    needed = _needed_gib(brokers, load_)
+    needed = needed_volume_gib(brokers, load_)
     deployed = 0 if load_.deployed is None else load_.deployed.storage_gib or 0
     if deployed >= needed:
         return deployed
@@ -280,7 +299,11 @@ def _volume_size_and_finding(
     name: str, cluster: MskCluster, brokers: int, load_: ClusterLoad
 ) -> tuple[Figure[int] | None, Finding | None]:
     """Return the volume of a Standard broker and why, or why it is too small."""
-    known, needed, size = service_limits(), _needed_gib(brokers, load_), _volume_gib(cluster, brokers, load_)
+    known, needed, size = (
+        service_limits(),
+        needed_volume_gib(brokers, load_),
+        _volume_gib(cluster, brokers, load_),
+    )
     why = (
         f"{load_.stored_gib * load_.copies:,.1f} GiB by retention in {load_.copies} copies, "
         f"{known['msk.storage.headroom']:g} times that: {needed} GiB a broker"

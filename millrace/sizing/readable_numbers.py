@@ -38,6 +38,17 @@ def format_number(number: float) -> str:
     return f"{number:,.0f}" if abs(number) >= 100 or number == round(number) else f"{number:.3g}"
 
 
+def rate_text(number: float) -> str:
+    """Return a number of records, or of records a second, without decimals from 100 on; a small one is not 0.
+
+    Examples
+    --------
+    >>> rate_text(1_234_567.8), rate_text(82.5), rate_text(0.0123)
+    ('1,234,568', '82.5', '0.0123')
+    """
+    return f"{number:,.0f}" if number >= 100 else format_number(number)
+
+
 def format_bytes(number: float) -> str:
     """Return a number of bytes with its unit.
 

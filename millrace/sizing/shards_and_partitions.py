@@ -18,7 +18,7 @@ from millrace.sizing.queries.sizing_formulas import (
     fewest_partitions_for_busy_cores,
     whole_cores,
 )
-from millrace.sizing.readable_numbers import count
+from millrace.sizing.readable_numbers import count, rate_text
 
 MIB = 1024**2
 
@@ -72,7 +72,7 @@ def partition_demands_at_peak(
             found.append(
                 PartitionDemand(
                     puts / each,
-                    f"{puts:,.0f} {'records' if stream.traffic_as_service_counts == traffic else 'aggregates'}/s in at peak, {each:,g} a {part}",
+                    f"{rate_text(puts)} {'records' if stream.traffic_as_service_counts == traffic else 'aggregates'}/s in at peak, {each:,g} a {part}",
                 )
             )
         elif limit.of == "bytes in":
@@ -156,12 +156,12 @@ class StreamWithReaders:
         one_wave
             Whether a reader reads all partitions at once, so that none is read during its fixed cost.
         """
-        shared = [demand.again for demand in self.readers if not demand.fan_out]
+        shared = [max(demand.again, demand.burst) for demand in self.readers if not demand.fan_out]
         # Readers of a shard share its output in equal parts, whichever of them catches up.
         again = max(
             [
                 len(shared) * max(shared, default=0.0),
-                *(demand.again for demand in self.readers if demand.fan_out),
+                *(max(demand.again, demand.burst) for demand in self.readers if demand.fan_out),
             ]
         )
         stretch = max(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from itertools import chain, groupby
 from typing import Any
 
 from millrace.config.document.problems import Finding, Path
-from millrace.config.model import Environment, Job
+from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, SourceQueryBase
 from millrace.config.units import format_duration
 from millrace.sizing.alternatives.choose_runs_and_stream_modes import connected_part_of_environment
@@ -24,8 +26,10 @@ Replan = Callable[[Environment], Sequence[Finding]]
 
 _WANTED = 3
 _SPLITS = (2, 3, 4, 6, 8, 12, 16, 32, 64)
-_MORE_WORKERS = 256
-"""Workers that are tried beyond twice as many as are pinned."""
+_MORE = 256
+"""Workers that are tried beyond twice as many as are pinned, and what is tried beyond any pinned number."""
+_PINS = ("cores", "max_workers", "shards", "partitions")
+"""Keys of numbers whose least accepted value is searched."""
 _CLOSE = 1 + 1e-6
 """Factor above which the work of a job is certainly more than its cores do."""
 _STEPS = (1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 32, 64)
@@ -55,7 +59,37 @@ def findings_with_remedies(
         return found[key]
 
     known = {each.path for each in problems}
+    problems = [_finding_with_least_accepted(environment, each, known, replan) for each in problems]
     return [_finding_with_remedies(environment, each, known, findings_of_change) for each in problems]
+
+
+def _finding_with_least_accepted(
+    environment: Environment, problem: Finding, known: Collection[Path], replan: Replan
+) -> Finding:
+    """Return a finding about a pinned number with the least one that is accepted: a search for it may lead to other partitions."""
+    *_, key = problem.path
+    if key not in _PINS or not problem.value.isdigit():
+        return problem
+    section, name = str(problem.path[0]), str(problem.path[1])
+    part = connected_part_of_environment(environment, (section, name))
+
+    @cache
+    def is_accepted(number: int) -> bool:
+        changed = environment_with_value(part, problem.path, number)
+        return not (section == "jobs" and pins_leave_too_few_cores(changed, name)) and not any(
+            each.path[:2] == problem.path[:2] or each.path not in known for each in replan(changed)
+        )
+
+    said, pinned = re.match(r"at least (\d+)", problem.allowed), int(problem.value)
+    expected = [] if said is None else [int(said[1])]
+    enough = next(filter(is_accepted, (*expected, pinned + _MORE)), None)
+    if enough is None or enough <= pinned:
+        return problem
+    least = pinned + 1 + bisect_left(range(pinned + 1, enough), True, key=is_accepted)
+    reason = problem.allowed.partition(": ")[2]
+    if key == "max_workers" and expected != [least]:
+        reason = "planned with fewer, their cores or their memory are too small"
+    return replace(problem, allowed=f"at least {least}: {reason}")
 
 
 def _finding_with_remedies(
@@ -78,7 +112,7 @@ def _finding_with_remedies(
     found: list[str] = []
     for _, group in groupby(
         chain(
-            _described_environments_with_changed_job(part, job),
+            _described_environments_with_changed_job(part, job, str(problem.path[-1])),
             _described_environments_with_split_job(part, job),
         ),
         lambda change: change[0].split(":")[0],  # what is changed, before its new size
@@ -115,9 +149,9 @@ def pins_leave_too_few_cores(environment: Environment, name: str) -> bool:
 
 
 def _described_environments_with_changed_job(
-    environment: Environment, name: str
+    environment: Environment, name: str, refused: str
 ) -> Iterator[tuple[str, Environment]]:
-    for words, path, value in _described_job_changes(environment.jobs[name]):
+    for words, path, value in _described_job_changes(environment, name, refused):
         yield words, environment_with_value(environment, ("jobs", name, *path), value)
 
 
@@ -147,16 +181,19 @@ def _described_environments_with_split_job(
         yield f"split: {jobs} such jobs, {how} of {', '.join(sources)}", changed
 
 
-def _described_job_changes(job: Job) -> Iterator[tuple[str, Path, Any]]:
+def _described_job_changes(
+    environment: Environment, name: str, refused: str
+) -> Iterator[tuple[str, Path, Any]]:
     """Yield changes, each with its key in the job and the value: the smallest of each kind first.
 
-    Unpinning, time, fixed cost, speed, one query less.
+    Unpinning, time, fixed cost, speed, one query less. What is allowed for the refused key is told already.
     """
+    job = environment.jobs[name]
     for key in ("worker", "max_workers", "cores", "min_executors", "initial_executors"):
         if key in job.model_fields_set:
             yield f"leave {key} to the plan: remove it", (key,), None
-    if job.max_workers is not None:
-        for number in range(job.max_workers + 1, 2 * job.max_workers + _MORE_WORKERS):
+    if job.max_workers is not None and refused != "max_workers":
+        for number in range(job.max_workers + 1, 2 * job.max_workers + _MORE):
             yield f"max_workers: {number}", ("max_workers",), number
     for name, query in job.queries.items():
         for key in ("trigger", "records_per_batch"):
@@ -179,8 +216,10 @@ def _described_job_changes(job: Job) -> Iterator[tuple[str, Path, Any]]:
     if job.goal == "latency":
         yield "goal: throughput, where records may be older than the SLA", ("goal",), "throughput"
     derived = {name for name, query in job.queries.items() if isinstance(query, DeriveQuery)}
-    if derived and any(isinstance(query, SourceQueryBase) for query in job.queries.values()):
-        rest = {name: query for name, query in job.queries.items() if name not in derived}
+    rest = {name: query for name, query in job.queries.items() if name not in derived}
+    read = {each for query in rest.values() for each in query.source_stream_names}
+    # A direct query reads a topic.
+    if derived and read and all(environment.streams[each].cluster_name is not None for each in read):
         words = (
             f"one query less: {', '.join(sorted(derived))} as direct queries, where source and sink allow it"
         )

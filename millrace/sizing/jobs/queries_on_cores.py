@@ -28,6 +28,7 @@ from millrace.sizing.queries.sizing_formulas import (
     spread_over_cores_or_none,
     whole_cores,
 )
+from millrace.sizing.readable_numbers import rate_text
 
 
 def joined_source_partitions(
@@ -175,7 +176,7 @@ def _finding_of_too_few_shards(environment: Environment, demand: QueryDemand) ->
     shards, part = asked.given_partitions, asked.parts.removesuffix("s")
     more = f", {demand.again:.2f} times to catch up" if demand.again > 1 else ""
     least = math.floor(max(demand.partitions_to_read_at_a_time, demand.partitions_to_read_in_one_wave)) + 1
-    why = f"{demand.work.rate:,.0f} records/s at peak{more}, and a {part} hands {1 / demand.work.hand_over:,.0f} a second to {demand.query}"
+    why = f"{rate_text(demand.work.rate)} records/s at peak{more}, and a {part} hands {rate_text(1 / demand.work.hand_over)} a second to {demand.query}"
     hint = (
         f"`fan_out: true` gives a query a {part}'s whole way out"
         if asked.fans_out and not demand.work.alone
@@ -195,7 +196,7 @@ def reason_for_cores(job: Job, demands: Sequence[QueryDemand]) -> str:
     """Return the reason for the number of cores: the work of the query that needs the most."""
     work = max(demands, key=lambda demand: demand.needed).work
     why = (
-        f"{work.rate:,.0f} records/s at peak, {1 / work.per_record:,.0f} a core, "
+        f"{rate_text(work.rate)} records/s at peak, {rate_text(1 / work.per_record)} a core, "
         f"{work.overhead:g} s fixed in batches of up to {work.longest_batch_seconds:g} s"
     )
     if job.catch_up is not None:
@@ -205,5 +206,5 @@ def reason_for_cores(job: Job, demands: Sequence[QueryDemand]) -> str:
         why += f", {job.buffer:.0%} to spare"
     read = max(demands, key=lambda demand: demand.read_at_once)
     if whole_cores(read.read_at_once) > whole_cores(read.needed):
-        why += f"; {read.query} reads {1 / read.work.hand_over:,.0f} records/s of a shard, a core one shard at a time"
+        why += f"; {read.query} reads {rate_text(1 / read.work.hand_over)} records/s of a shard, a core one shard at a time"
     return why

@@ -20,6 +20,7 @@ from millrace.config.processing_rate import Rate
 from millrace.config.queries import Query, SourceQueryBase
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.sizing_formulas import InfeasibleError
+from millrace.sizing.readable_numbers import rate_text
 
 VERSION = 1
 
@@ -215,7 +216,7 @@ def speed_of_query(environment: Environment, job: str, query: str) -> QuerySpeed
             1 / rate.records_per_second_per_core,
             rate.batch_overhead.total_seconds(),
             rate.basis,
-            f"{rate.records_per_second_per_core:,.0f} records/s a core and "
+            f"{rate_text(rate.records_per_second_per_core)} records/s a core and "
             f"{rate.batch_overhead.total_seconds():g} s a batch, {rate.basis} by the file",
         )
     found = read_result(environment.value_locations.root / rate.result)
@@ -268,7 +269,7 @@ def _default_speed(environment: Environment, query: Query) -> QuerySpeed:
         taken,
         overhead,
         "assumed",
-        f"{1 / taken:,.0f} records/s a core and {overhead:g} s a batch, a default for {what}: a laptop's core does "
+        f"{rate_text(1 / taken)} records/s a core and {overhead:g} s a batch, a default for {what}: a laptop's core does "
         f"{table['rate.caution']:g} times as many; `millrace bench` measures yours",
     )
 

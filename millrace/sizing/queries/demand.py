@@ -43,8 +43,10 @@ class QueryDemand:
         Speed of the query: a, b, and their source.
     again
         Rate during catch-up as a multiple of the peak; 1 without ``catch_up``.
+    burst
+        Records of the largest batch by chance as a multiple of those that arrive on average; 1 for derive queries.
     read_at_once
-        Partitions that must be read at a time, for the arriving records and for catch-up.
+        Partitions that must be read at a time, for the arriving records, for catch-up and for more records than on average.
     held_by
         Partitions whose tasks can hold a batch of a bounded run, on usual workers and on those with the most memory; 0 for other queries.
     stage
@@ -77,6 +79,7 @@ class QueryDemand:
     again: float = 1.0
     part: float = 1.0
     partitions: int | None = None
+    burst: float = 1.0
     read_at_once: float = 0.0
     held_by: tuple[float, float] = (0.0, 0.0)
     stage: int = 0

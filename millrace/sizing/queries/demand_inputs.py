@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.model import Environment, Stream
 from millrace.config.queries import Query
@@ -12,6 +14,7 @@ from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.query_plan import outage_to_plan_for
 from millrace.sizing.queries.sizing_formulas import InfeasibleError, QueryWork
 from millrace.sizing.queries.trigger_interval_limits import WORTH, seconds_within_retention
+from millrace.sizing.readable_numbers import rate_text
 
 _SHORTEST_PERIOD = 300.0
 
@@ -19,7 +22,7 @@ _SHORTEST_PERIOD = 300.0
 def traffic_inputs(name: str, stream: Stream) -> Inputs:
     """Return the average and the peak of a stream as inputs of figures."""
     traffic, path = stream.traffic, ("streams", name, "traffic")
-    average = f"{traffic.records_per_second:,.0f} records/s, {traffic.basis}"
+    average = f"{rate_text(traffic.records_per_second)} records/s, {traffic.basis}"
     return (
         FigureInput(f"{name} average", average, path=(*path, "records_per_second")),
         FigureInput(f"{name} peak", f"{traffic.peak_factor:g} times", path=(*path, "peak_factor")),
@@ -91,17 +94,18 @@ def infeasible_finding(
         return Finding(
             ("jobs", demand.job, "queries", demand.query), str(error), "less work for one job (term b)"
         )
-    every = environment.jobs[demand.job].run_every
-    if error.term == "trigger" and every is not None:
-        sla, where = environment.jobs[demand.job].latency, ("jobs", demand.job)
+    every = (job := environment.jobs[demand.job]).run_every
+    if every is not None:
+        sla, where = job.latency, ("jobs", demand.job)
         least = service_limits()["bounded.start_seconds"] + error.seconds / demand.sla_of.part
         most = sla.total_seconds() - least
-        if most > max(least, _SHORTEST_PERIOD):
-            allowed = f"between {least:g}s and {most:g}s for {demand.query}: {error} (term T)"
+        minutes = math.ceil(max(least, _SHORTEST_PERIOD) / 60), math.ceil(most / 60) - 1
+        if minutes[0] <= minutes[1]:
+            allowed = f"between {minutes[0]}m and {minutes[1]}m for {demand.query}: {error} (term T)"
             return Finding((*where, "run_every"), format_duration(every), allowed)
         allowed = (
             f"more than {least + max(least, _SHORTEST_PERIOD):g}s for {demand.query}, as a run starts each {_SHORTEST_PERIOD / 60:g} minutes at "
-            "most and takes its time to start; without `run_every` the job runs all the time"
+            f"most and takes its time to start; without {'`run: bounded`' if job.run == 'bounded' else '`run_every`'} the job runs all the time"
         )
         return Finding((*where, "latency"), format_duration(sla), allowed)
     if error.term == "trigger" and query.trigger is not None:

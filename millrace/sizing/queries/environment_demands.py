@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 
 from millrace.config.base import grouped
 from millrace.config.checks.kafka import partition_lists_by_stream_and_table
@@ -38,7 +38,8 @@ from millrace.sizing.queries.query_plan import (
     outage_to_plan_for,
     peak_multiple_to_catch_up,
 )
-from millrace.sizing.queries.sizing_formulas import InfeasibleError, QueryWork
+from millrace.sizing.queries.shard_calls import WORKING, Pace, triggers_that_shards_answer
+from millrace.sizing.queries.sizing_formulas import InfeasibleError, QueryWork, burst_factor
 from millrace.sizing.queries.trigger_interval_limits import (
     longest_join_trigger,
     partitions_that_hold_run,
@@ -48,6 +49,7 @@ from millrace.sizing.queries.trigger_interval_limits import (
     work_with_landing_pace,
     work_with_trigger_limit,
 )
+from millrace.sizing.readable_numbers import rate_text
 
 
 def streams_of_derive_query(found: LandingQueries, query: DeriveQuery) -> tuple[str, ...]:
@@ -172,6 +174,29 @@ class _QueryFacts:
             self._triggers[job] = min(own) if len(queries) > 1 else math.inf
         return self._triggers[job] if self._triggers[job] > overhead else math.inf
 
+    @cached_property
+    def slower_triggers(self) -> dict[tuple[str, str], float]:
+        """Triggers, by job and query, that are longer than a query would have alone, because shards answer so many calls a second."""
+        paces: dict[str, dict[tuple[str, str], Pace]] = {}
+        for job, name, query in self.environment.queries:
+            if not isinstance(query, SourceQueryBase) or query.uses_fan_out:
+                continue
+            speed = self.speeds[job, name]
+            if (pinned := self.environment.jobs[job].run_every or query.trigger) is None:
+                alone = min(
+                    _longest_trigger(self, job, name, query),
+                    self.longest_trigger_seconds(job, speed.overhead),
+                )
+                room = self.shares.of_query(job, query).seconds * (1 - WORKING)
+                room -= speed.overhead + speed.per_record
+                longest = max(alone, min(_seconds_that_a_batch_may_hold(self, job, query), room))
+            else:
+                alone = longest = pinned.total_seconds()
+            for stream in query.source_stream_names:
+                if self.environment.streams[stream].fans_out:
+                    paces.setdefault(stream, {})[job, name] = Pace(alone, longest)
+        return triggers_that_shards_answer(paces)
+
 
 def _longest_trigger(facts: _QueryFacts, job: str, name: str, query: Query) -> float:
     """Return the longest trigger of a query by its SLA, and by what memory and retention hold."""
@@ -265,7 +290,9 @@ def _query_demand(
         per_record=per_record,
         overhead=fast.overhead,
         sla=share.seconds,
-        trigger=None if (pace := every or query.trigger) is None else pace.total_seconds(),
+        trigger=facts.slower_triggers.get((job_name, query_name))
+        if (pace := every or query.trigger) is None
+        else pace.total_seconds(),
         hand_over=hand_over,
         alone=isinstance(query, SourceQueryBase)
         and (query.uses_fan_out or max(facts.readers_of[name] for name in names) == 1),
@@ -282,6 +309,9 @@ def _query_demand(
         landed = [facts.landing_work(table) for table, _ in query.source_tables_and_routes]
         work = work_with_landing_pace(work, landed, facts.longest_trigger_seconds(job_name, work.overhead))
     again = peak_multiple_to_catch_up(environment.jobs[job_name], asked=as_asked)
+    by_chance = isinstance(query, SourceQueryBase) and not as_asked
+    longest = max(work.most_arrival_seconds, work.longest_batch_seconds)
+    burst = burst_factor(work.rate * longest) if by_chance else 1.0
 
     @cache
     def inputs() -> Inputs:
@@ -289,7 +319,7 @@ def _query_demand(
         latency = f"{environment.jobs[whose].latency.total_seconds():g} s"
         traffic = tuple(each for name in peaks for each in traffic_inputs(name, environment.streams[name]))
         return (
-            FigureInput("λ", f"{work.rate:,.0f} records/s", "average · peak factor", inputs=traffic),
+            FigureInput("λ", f"{rate_text(work.rate)} records/s", "average · peak factor", inputs=traffic),
             FigureInput("b", f"{work.per_record * 1e6:,.1f} core-µs a record", origin=fast.origin, path=rate),
             FigureInput("a", f"{work.overhead:g} s a batch", origin=fast.origin, path=rate),
             FigureInput(
@@ -321,7 +351,8 @@ def _query_demand(
         inputs=inputs,
         spares=lambda: extra_core_inputs(environment, job_name, again, work, tuple(peaks)),
         again=again,
-        read_at_once=work.rate * work.hand_over * again,
+        burst=burst,
+        read_at_once=work.rate * work.hand_over * max(again, burst),
         held_by=(0.0, 0.0)
         if every is None
         else partitions_that_hold_run(

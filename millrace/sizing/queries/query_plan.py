@@ -22,7 +22,7 @@ from millrace.sizing.queries.sizing_formulas import (
     least_limit_to_keep_up,
     limit_per_partition,
 )
-from millrace.sizing.readable_numbers import count
+from millrace.sizing.readable_numbers import count, rate_text
 
 _OUTAGE = timedelta(minutes=10)
 """Outage for the plan's catch-up time if the file names none."""
@@ -114,20 +114,23 @@ def query_plan(
                 else "as often as its table gets records"
             )
             why = f"{reason}; this query has {demand.share}"
+        if demand.work.trigger is not None:
+            why = f"its shards answer all their readers so often; this query has {demand.share}"
         trigger = Figure(
             trigger_seconds,
             "s",
             why,
             assumed=demand.assumed,
-            formula="min(S/2, what memory and retention hold, whole triggers of the table that is read)",
+            formula="min(S/2, what memory and retention hold, whole triggers of the table that is read), or what shards answer",
             inputs=demand.inputs,
         )
     shard = None
     read = [f"streams.{name}.expected_partitions" for name in demand.streams]
     if batch is not None and source.limits_parts:
         above = least_limit_to_keep_up(demand.work, spread_, demand.again)
+        by_chance = demand.work.rate * demand.work.most_arrival_seconds * demand.burst
         shard = Figure(
-            limit_per_partition(batch.value, source.partitions, above),
+            limit_per_partition(batch.value, source.partitions, max(above, by_chance)),
             "records",
             f"{batch.value:,} records over {count(source.partitions, 'shard')}",
             assumed=batch.assumed or demand.assumed,
@@ -173,9 +176,7 @@ def query_plan(
     work = demand.work
     taken = work.rate * work.most_arrival_seconds
     by_cores, seconds = spread_.seconds_by_cores(work, taken), spread_.batch_seconds(work, taken)
-    why = (
-        f"{work.overhead:g} s and {taken:,.0f} records on {count(float(f'{spread_.effective:.3g}'), 'core')}"
-    )
+    why = f"{work.overhead:g} s and {rate_text(taken)} records on {count(float(f'{spread_.effective:.3g}'), 'core')}"
     if seconds > by_cores:
         why += f" take {by_cores:,.3f} s; to deliver them takes longer, {count(float(f'{spread_.read_at_once:.3g}'), 'shard')} at a time"
     took = Figure(
@@ -238,7 +239,8 @@ def cores_needed_by_query(environment: Environment, job: Job, demand: QueryDeman
     spare = environment.partition_buffer if job.cores is None else 0.0
     more = (1 + spare) * (1 + job.buffer * (job.goal == "throughput"))
     # What is spare also catches up, but not with an outage that the file names.
-    needed = cores_needed(demand.work) * max(demand.again, peak_multiple_to_catch_up(job, asked=True) * more)
+    again = max(demand.again, demand.burst, peak_multiple_to_catch_up(job, asked=True) * more)
+    needed = cores_needed(demand.work) * again
     return cores_with_contention(needed, demand.speed.scaling)
 
 
@@ -255,8 +257,8 @@ def _catch_up_figure(
     waiting = demand.work.rate * outage.total_seconds()
     rate = capacity - demand.work.rate
     why = (
-        f"after {format_duration(outage)} at the peak: {waiting:,.0f} records wait, "
-        f"{capacity:,.0f} records/s{bound} are taken while {demand.work.rate:,.0f} arrive"
+        f"after {format_duration(outage)} at the peak: {rate_text(waiting)} records wait, "
+        f"{rate_text(capacity)} records/s{bound} are taken while {rate_text(demand.work.rate)} arrive"
     )
     seconds = waiting / rate if rate > 0 else math.inf
     return Figure(
@@ -306,11 +308,11 @@ def _source_limit_and_findings(
     given, path = query.records_per_batch, (*demand.yaml_path, "records_per_batch")
     longest = f"{demand.work.longest_batch_seconds:g} s"
     if given is None:
-        why = f"as many as a batch of {longest} can process; more than {above:,.0f} keep up with the peak"
+        why = (
+            f"as many as a batch of {longest} can process; more than {rate_text(above)} keep up with the peak"
+        )
         if held:
-            why = (
-                f"as many of one shard as a task's memory holds; more than {above:,.0f} keep up with the peak"
-            )
+            why = f"as many of one shard as a task's memory holds; more than {rate_text(above)} keep up with the peak"
         figure = Figure(
             max(math.floor(above) + 1, math.floor(most)),
             "records",
@@ -324,7 +326,9 @@ def _source_limit_and_findings(
             ),
         )
         return figure, []
-    figure = pinned_figure(given, "records", f"pinned, between {above:,.0f} and {most:,.0f}", path)
+    figure = pinned_figure(
+        given, "records", f"pinned, between {rate_text(above)} and {rate_text(most)}", path
+    )
     if above < given <= max(most, math.floor(above) + 1):
         return figure, []
     if given > above:
@@ -334,7 +338,7 @@ def _source_limit_and_findings(
             else f"more and a full batch takes longer than {longest} of this query's {demand.share}"
         )
     elif demand.again == 1:
-        reason = f"fewer and the backlog grows, as {above:,.0f} arrive in the time of a batch"
+        reason = f"fewer and the backlog grows, as {rate_text(above)} arrive in the time of a batch"
     else:
         reason = f"fewer and it does not catch up: full batches must take {demand.again:.2f} times the peak"
     allowed = f"{math.floor(above) + 1} to {math.floor(most)}: {reason}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from millrace.config.model import Environment, Traffic
 from millrace.config.queries import DeriveQuery, LandingQueryBase, SourceQueryBase
@@ -10,7 +11,8 @@ from millrace.sizing.environment_with_plan_choices import environment_as_planned
 from millrace.sizing.plan_model import JobPlan, Plan, QueryPlan
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.driver import fixed_seconds_of_batches
-from millrace.sizing.queries.environment_demands import feasible_demands_of_job
+from millrace.sizing.queries.environment_demands import feasible_demands_of_job, query_demands_and_findings
+from millrace.sizing.queries.shard_calls import paces_as_planned, triggers_that_shards_answer
 from millrace.sizing.simulation.cumulative_arrivals import Arrivals
 from millrace.sizing.simulation.scaling_policies import (
     DynamicAllocation,
@@ -31,6 +33,14 @@ def streams_of_job(environment: Environment, job: str) -> tuple[str, ...]:
 def traffic_by_stream(environment: Environment, job: str) -> dict[str, Traffic]:
     """Return the traffic of the streams whose records a job handles, by stream."""
     return {name: environment.streams[name].traffic for name in streams_of_job(environment, job)}
+
+
+@lru_cache(maxsize=4)
+def _slower_triggers(environment: Environment, plan: Plan) -> dict[tuple[str, str], float]:
+    """Return the seconds between batches of queries whose shards do not answer the triggers of all their readers, by job and query."""
+    fanning_out = (name for name, stream in environment.streams.items() if stream.fans_out)
+    demands = query_demands_and_findings(environment)[0]
+    return triggers_that_shards_answer(paces_as_planned(fanning_out, demands, plan))
 
 
 def scaling_policy_of_job(environment: Environment, job: JobPlan, *, fixed: bool = False) -> Scaling:
@@ -111,6 +121,7 @@ def scenario_of_job(
         if isinstance(query, LandingQueryBase)
     }
     rates = {demand.query: demand.work.rate for demand in own}
+    slower = _slower_triggers(environment, plan)
     loads, changed = [], []
     # A query that reads another's commits comes after it.
     for demand in sorted(own, key=lambda each: not each.lands):
@@ -147,7 +158,9 @@ def scenario_of_job(
                 per_record=demand.work.per_record * read,
                 stage=demand.stage,
                 # In a bounded run a query that derives starts when all is landed.
-                trigger=0.0 if isinstance(source, str) and sized.run else numbers.trigger_seconds.value,
+                trigger=0.0
+                if isinstance(source, str) and sized.run
+                else slower.get((job, demand.query), numbers.trigger_seconds.value),
                 source=source,
                 parts=divided,
                 tasks=numbers.cores.value,

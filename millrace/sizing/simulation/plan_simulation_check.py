@@ -17,6 +17,7 @@ from millrace.sizing.plan_model import JobPlan, Plan
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.environment_demands import feasible_demands_of_job
 from millrace.sizing.queries.query_plan import outage_to_plan_for
+from millrace.sizing.readable_numbers import rate_text
 from millrace.sizing.simulation.cumulative_arrivals import Arrivals, Floats
 from millrace.sizing.simulation.plan_scenario import scenario_of_job, traffic_by_stream
 from millrace.sizing.simulation.result import JobResult, QueryResult
@@ -36,6 +37,9 @@ DAY = 24 * 3600.0
 
 GROWTH = 1.001
 """Factor of the largest backlog from one quarter of the peak to the next, above which the backlog grows."""
+
+FEW = 100.0
+"""Records of a batch below which they are simulated as they come by chance, where the limit of a batch is not far above them."""
 
 WITHIN = 0.999
 """Share of records within the SLA from which a plan counts as met."""
@@ -110,7 +114,7 @@ class SimulatedQuery:
         if self.waiting and not self.catch_up_takes_over_a_day:
             yield (
                 f"{key}: the plan catches up with {format_duration(self.outage)} of outage in {self.catch_up:,.0f} s; "
-                f"in the simulation {self.waiting:,.0f} records still wait then"
+                f"in the simulation {rate_text(self.waiting)} records still wait then"
             )
 
 
@@ -170,15 +174,20 @@ def _answers_of_job(
     # Starts of bounded runs are drawn: by so much time's records one run has more than another.
     spread = 0.0 if job.run is None else job.run.start_seconds.value
     waiting = dict(_backlogs_after_outage(environment, plan, job, result))
+    judged, until = result, seconds
+    if job.run is None and _has_small_batches(job, at_peak):
+        until = DAY
+        arrivals = _peak_arrivals(environment, job.name, until, by_chance=True)
+        judged = simulate(scenario_of_job(environment, plan, job.name, arrivals))
     found = []
     for name, query in job.queries.items():
-        own, settled = result.queries[name], seconds / 2
-        within = own.share_in_time(query.latency_seconds.value, seconds, since=settled)
+        own, settled = judged.queries[name], until / 2
+        within = own.share_in_time(query.latency_seconds.value, until, since=settled)
         found.append(
             {
                 "within": 1.0 if within is None else within,
                 "oldest": own.ages_since(settled).oldest,
-                "growth": backlog_growth_per_second(own, seconds, spread),
+                "growth": backlog_growth_per_second(result.queries[name], seconds, spread),
                 "waiting": waiting.get(name, 0.0),
             }
         )
@@ -247,11 +256,27 @@ def backlog_growth_per_second(query: QueryResult, seconds: float, spread: float 
     return min(rates)
 
 
-def _peak_arrivals(environment: Environment, job: str, seconds: float) -> dict[str, Arrivals]:
-    return {
+def _peak_arrivals(
+    environment: Environment, job: str, seconds: float, *, by_chance: bool = False
+) -> dict[str, Arrivals]:
+    arrivals = {
         name: Arrivals.constant(traffic.peak_records_per_second, seconds)
         for name, traffic in traffic_by_stream(environment, job).items()
     }
+    return {
+        name: each.poisson(seed) if by_chance else each for seed, (name, each) in enumerate(arrivals.items())
+    }
+
+
+def _has_small_batches(job: JobPlan, made: Scenario) -> bool:
+    """Return whether a job takes few records at once, of which chance brings more than the limit of a batch."""
+    for query in made.queries:
+        limit = job.queries[query.name].records_per_batch
+        if limit is not None and isinstance(query.source, Arrivals):
+            records = query.source.records / query.source.seconds * query.trigger
+            if records < FEW and limit.value < 4 * records + FEW / 5:
+                return True
+    return False
 
 
 def _settling_seconds(job: JobPlan) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.plan.plan_and_validate import simulated_plan_with_warnings
+from millrace.cli.plan.plan_and_validate import plan_keeps_all_slas, simulated_plan_with_warnings
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.shared.verdict import (
@@ -100,21 +100,58 @@ def test_nothing_is_told_of_what_is_well(from_text: Loader) -> None:
     assert "assumed-rates" in kinds(plan_verdict(simulated_plan_with_warnings(guessed, plan(guessed))))
 
 
-@pytest.mark.parametrize(
-    ("jobs", "more", "severity"), [(6, "", "breach"), (6, ", fan_out: true", None), (2, "", None)]
-)
-def test_a_shard_answers_so_many_calls_of_all_readers(
-    from_text: Loader, jobs: int, more: str, severity: str | None
-) -> None:
-    """At a trigger of half a second six jobs call twelve times a second, and Kinesis answers five (its quotas)."""
-    job = "latency: 1s, rate: {records_per_second_per_core: 5000, batch_overhead: 0.2s, basis: measured}"
-    yaml = "project: shop\nstreams: {ticks: {kind: kinesis, traffic: {records_per_second: 100, record_size: 500B}}}\njobs:\n"
-    for n in range(jobs):
+def readers(number: int, sla: str, more: str = "") -> str:
+    """Jobs that land one stream of a shard, with 0.2 s of fixed cost a batch."""
+    job = (
+        f"latency: {sla}, rate: {{records_per_second_per_core: 5000, batch_overhead: 0.2s, basis: measured}}"
+    )
+    yaml = "project: shop\nstreams: {ticks: {kind: kinesis, mode: provisioned, traffic: {records_per_second: 100, record_size: 500B}}}\njobs:\n"
+    for n in range(number):
         land = f"{{kind: land, source: ticks, table: t{n}, schema: pipelines/clicks/schemas/click.ddl{more}}}"
         yaml += f"  job-{n}: {{engine: glue, {job}, queries: {{land-{n}: {land}}}}}\n"
-    environment = from_text(yaml)
-    found = kinds(plan_verdict(simulated_plan_with_warnings(environment, plan(environment))))
-    assert (found["throttled-reads"].severity if "throttled-reads" in found else None) == severity
+    return yaml
+
+
+@pytest.mark.parametrize(
+    ("jobs", "sla", "more", "severity"),
+    [
+        pytest.param(6, "1s", "", "breach", id="one batch in 1.2 s each is too late"),
+        pytest.param(6, "1s", ", fan_out: true", None, id="consumers of their own"),
+        pytest.param(2, "1s", "", None, id="few readers"),
+        pytest.param(6, "2s", "", None, id="longer triggers than half of the SLA"),
+        pytest.param(10, "3s", "", None, id="triggers of 2 s"),
+        pytest.param(4, "10s", ", trigger: 500ms", "warning", id="pinned, but in time"),
+    ],
+)
+def test_a_shard_answers_so_many_calls_of_all_readers(
+    from_text: Loader, jobs: int, sla: str, more: str, severity: str | None
+) -> None:
+    """At a trigger of half a second six jobs call twelve times a second, and Kinesis answers five (its quotas)."""
+    environment = from_text(readers(jobs, sla, more))
+    found = plan_verdict(simulated_plan_with_warnings(environment, sized := plan(environment)))
+    throttled = kinds(found).get("throttled-reads")
+    assert (throttled.severity if throttled is not None else None) == severity
+    assert found.sla.state == ("missed" if severity == "breach" else "kept")
+    if severity is None and "fan_out" not in more:
+        triggers = [
+            each.trigger_seconds.value for job in sized.jobs.values() for each in job.queries.values()
+        ]
+        assert sum(1 / each for each in triggers) <= 5
+
+
+def test_changes_that_end_refused_reads_are_plans_that_keep_the_sla(from_text: Loader) -> None:
+    verdict = plan_verdict(
+        simulated_plan_with_warnings(from_text(readers(6, "1s")), plan(from_text(readers(6, "1s"))))
+    )
+    words = kinds(verdict)["throttled-reads"].words
+    assert "`fan_out: true` of land-0, land-1 and land-2 would keep every SLA" in words
+    assert "`latency: 1500ms` of job-0, job-1, job-2 and 3 more would keep every SLA" in words
+    yaml = readers(6, "1s")
+    for number in range(3):
+        yaml = yaml.replace(f"table: t{number},", f"table: t{number}, fan_out: true,")
+    for tried in (yaml, readers(6, "1500ms")):
+        environment = from_text(tried)
+        assert plan_keeps_all_slas(environment, plan(environment))
 
 
 def test_brokers_without_tls_and_a_plan_above_its_limit_are_risks(from_text: Loader) -> None:

@@ -95,9 +95,13 @@ def several(jobs: Document, **streams: Document) -> Document:
 
 
 def known_excess(document: Document, found: Plan) -> float:
-    """Dollars that a looser SLA may cost more (``docs/design/plan.md``, trigger): of an executor beside stated state, of more files."""
+    """Dollars that a looser SLA may cost more (``docs/design/plan.md``, trigger): of an executor beside stated state, of more files.
+
+    Of clusters within a hundredth the one with reserve is taken.
+    """
     state = any("memory" in job for job in document["jobs"].values())
-    return total_cost(found).value * 0.013 if state else 1.0
+    clusters = sum(line.usd for cluster in found.clusters.values() for line in cluster.cost)
+    return (total_cost(found).value * 0.013 if state else 1.0) + clusters * 0.01
 
 
 def an_easier_environment_is_no_worse(document: Document, factor: float) -> None:

@@ -128,14 +128,19 @@ def test_the_longest_period_is_told_and_is_one(from_text: Loader) -> None:
         plan(from_text(turns(14, sla="15m")))
     (problem,) = refused.value.problems
     assert problem.key == "jobs.clicks.run_every"
-    assert problem.allowed.startswith("between 183s and 717s"), (
-        "a start of 3 min and a batch's 3 s on each side"
+    assert problem.allowed.startswith("between 5m and 11m"), (
+        "a start of 3 min and a batch's 3 s on each side, in whole minutes"
     )
     assert plan(from_text(turns(11, sla="15m"))).jobs["clicks"].run is not None
     with pytest.raises(ConfigurationError) as refused:
         plan(from_text(turns(5, sla="6m")))
     (problem,) = refused.value.problems
     assert (problem.key, problem.allowed.split()[:3]) == ("jobs.clicks.latency", ["more", "than", "483s"])
+    for latency in ("1m", "2m", "4m"):
+        with pytest.raises(ConfigurationError) as refused:
+            plan(from_text(turns(5, sla=latency)))
+        (shorter,) = refused.value.problems
+        assert shorter.allowed == problem.allowed, "no share of it is below zero"
 
 
 def test_a_move_of_ten_minutes_or_more_names_runs_and_costs_what_they_are_planned_for(

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from millrace.config.document.problems import ConfigurationError
-from millrace.sizing import plan
+from millrace.sizing import plan, total_cost
+from millrace.sizing.cost_saving_moves import find_moves
 from millrace.sizing.plan_model import ClusterPlan
 from millrace.sizing.prices_and_limits import service_limits
 from tests.unit.sizing.conftest import Loader
@@ -213,3 +214,48 @@ def test_a_kafka_version_that_nobody_confirmed_for_express_is_noted(from_text: L
     assert warnings("3.9.x.kraft") == ()
     (told,) = warnings("4.1.x.kraft")
     assert "nobody has confirmed that express brokers take 4.1.x.kraft" in told
+
+
+@pytest.mark.parametrize("rate", [1024 * 24, 1024 * 30, 1024 * 33, 1024 * 57])
+def test_of_clusters_that_cost_the_same_the_one_with_reserve_is_taken(from_text: Loader, rate: int) -> None:
+    """Half as large brokers cost half, and one of them that is patched is a smaller part of the cluster."""
+    yaml = KAFKA.format(cluster="tier: standard", retention="1d", rate=rate)
+    free = plan(from_text(yaml)).clusters["main"]
+
+    def usd(cluster: ClusterPlan) -> float:
+        return sum(line.usd for line in cluster.cost)
+
+    def has_reserve(cluster: ClusterPlan) -> bool:
+        assert cluster.brokers is not None
+        assert cluster.broker_type is not None
+        takes = (
+            service_limits().brokers[cluster.broker_type.value].producer_mib_per_second(1, cluster.volume_mib)
+        )
+        return (cluster.brokers.value - 1) * takes >= rate / 1024
+
+    alike = []
+    for kind in ("large", "xlarge", "2xlarge"):
+        for brokers in range(3, 40, 3):
+            pins = f"broker_type: kafka.m7g.{kind}, brokers: {brokers}"
+            with contextlib.suppress(ConfigurationError):
+                cluster = plan(
+                    from_text(KAFKA.format(cluster=pins, retention="1d", rate=rate)), simulated=False
+                ).clusters["main"]
+                if usd(cluster) <= usd(free) * 1.005:
+                    alike.append(cluster)
+    assert has_reserve(free) == any(map(has_reserve, alike))
+
+
+def test_volumes_of_exactly_what_they_hold_are_a_move(from_text: Loader) -> None:
+    """Volumes come in coarse steps: 1,200 GiB where 1,055 are needed."""
+    yaml = KAFKA.format(cluster="tier: standard", retention="1d", rate=1024 * 10)
+    environment = from_text(yaml)
+    found = plan(environment)
+    moves = find_moves(environment, found, lambda *_: True)
+    [move] = [each for each in moves if each.key == "kafka.main.storage"]
+    steps = found.clusters["main"].storage_gib_per_broker
+    assert steps is not None
+    assert int(move.new.removesuffix("GiB")) < steps.value
+    exact = KAFKA.format(cluster=f"tier: standard, storage: {move.new}", retention="1d", rate=1024 * 10)
+    assert total_cost(plan(from_text(exact))).value == pytest.approx(move.usd)
+    assert move.saved == pytest.approx(3 * (1200 - 1055) * 0.10)

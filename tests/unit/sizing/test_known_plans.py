@@ -72,7 +72,9 @@ def test_a_record_of_ten_mebibytes(from_text: Loader) -> None:
         rate="2", size="10MiB", per_core="5", stream="max_record_size: 10MiB", sla="60s", job="worker: G.2X"
     )
     sized = plan(from_text(yaml))
-    assert sized.streams["clicks"].expected_partitions.value == 21, "20 MiB/s, and full waves of 11 cores"
+    assert sized.streams["clicks"].expected_partitions.value == 27, (
+        "20 MiB/s, and 60 records a batch that may be 80: full waves of 14 cores"
+    )
     query = sized.jobs["clicks"].queries["land"]
     assert query.records_per_partition is not None
     assert query.records_per_partition.value >= 1

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
+from millrace.cli.plan.report.remedies_of_throttled_reads import remedies_of_throttled_reads
 from millrace.cli.shared.verdict import Risk, Severity, also_concerned_text
 from millrace.config import Environment
 from millrace.sizing import Plan, total_cost
@@ -23,6 +24,7 @@ from millrace.sizing.planning import text_if_cost_limit_exceeded
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand, demands_by_stream
 from millrace.sizing.queries.environment_demands import query_demands_and_findings
+from millrace.sizing.queries.shard_calls import calls_per_second, paces_as_planned
 from millrace.sizing.readable_numbers import (
     count,
     dollars,
@@ -242,20 +244,22 @@ def _full_stream_risks(checked: SimulatedPlan) -> Iterator[Risk]:
 
 def _throttled_read_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     """Yield streams whose readers without fan-out call each shard more often than it answers: each batch calls each shard."""
-    most = service_limits()["kinesis.shard.calls_per_second"]
-    for stream, demands in demands_by_stream(checked.demands).items():
-        fans_out = checked.environment.streams[stream].fans_out
-        readers = [each for each in demands if fans_out and not each.fan_out]
-        planned = (checked.plan.jobs[each.job].queries[each.query] for each in readers)
-        calls = sum(1 / each.trigger_seconds.value for each in planned)
-        if calls > most:
+    most, environment = service_limits()["kinesis.shard.calls_per_second"], checked.environment
+    late = {(each.job, each.query) for each in checked.played if not each.meets_sla}
+    fanning_out = (name for name, stream in environment.streams.items() if stream.fans_out)
+    for stream, paces in paces_as_planned(fanning_out, checked.demands, checked.plan).items():
+        calls = calls_per_second(paces.values())
+        if calls > most * (1 + 1e-9):
+            severe = bool(late & paces.keys())
+            does = "records are late" if severe else "batches wait, and records are in time"
+            ways = remedies_of_throttled_reads(environment, stream, [*paces], checked.total) if severe else ()
             yield _risk_of_queries(
                 checked,
                 "throttled-reads",
-                [(each.job, each.query) for each in readers],
-                f"each shard of {stream} answers {most:g} GetRecords a second, and batches make at least {calls:.3g}"
-                "{also}; one land query, `fan_out: true` or longer triggers ask less often",
-                severe=True,
+                [*paces],
+                f"each shard of {stream} answers {most:g} GetRecords a second, and batches make {calls:.3g}: {does}{{also}}"
+                + "".join(f"; {way}" for way in ways),
+                severe=severe,
             )
 
 
