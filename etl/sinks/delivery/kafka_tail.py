@@ -121,17 +121,24 @@ def _first_offset_to_read(first: int, since: int | None, end: int) -> int:
 
 
 def _ends_once_equal(ask_ends: Callable[[], Edges], failed_at: float | None) -> Edges:
-    """Return the ends of a topic after some time without new messages, or when no producer has any left."""
-    begun = quiet_since = time.monotonic()
-    quiet, until = QUIET_SECONDS, begun + LONGEST_SECONDS
+    """Return the ends of a topic after some time without new messages, or when no producer has any left.
+
+    Brokers that stood still append what waits in their sockets only after they have answered, so the time begins with that answer.
+    """
+    begun = time.monotonic()
+    last, quiet_since = ask_ends(), time.monotonic()
+    quiet, until = QUIET_SECONDS, quiet_since + LONGEST_SECONDS
     if failed_at is not None and failed_at + DELIVERY_SECONDS > begun:
         quiet, until = QUIET_AFTER_FAILURE_SECONDS, failed_at + DELIVERY_SECONDS
-    last = ask_ends()
-    while (now := time.monotonic()) - quiet_since < quiet and now < until:
+    until = max(until, quiet_since + QUIET_SECONDS)
+    while (asked := time.monotonic()) - quiet_since < quiet and asked < until:
         time.sleep(0.2)
-        edges = ask_ends()
-        if edges != last:
+        asked, edges = time.monotonic(), ask_ends()
+        stood_still = time.monotonic() - asked > QUIET_SECONDS
+        if edges != last or stood_still:
             last, quiet_since = edges, time.monotonic()
+        if stood_still:
+            until = max(until, quiet_since + QUIET_SECONDS)
     return last
 
 

@@ -41,3 +41,20 @@ def test_all_messages_of_a_failed_attempt_are_awaited(
     edges = kafka_tail._ends_once_equal(lambda: ends(clock, [0, 0.5, 6, 36]), failed_at)
     assert edges == {("t", 0): (0, found)}
     assert clock.now - 1000 == pytest.approx(seconds, abs=0.6)
+
+
+@pytest.mark.parametrize("failed_before", [None, 1, 150])
+@pytest.mark.parametrize("stands_still_from", [0.0, 0.3])
+def test_what_brokers_that_stood_still_append_after_their_answer_is_awaited(
+    failed_before: float | None, stands_still_from: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages in their sockets are appended a second after they go on, when the producers have given them up."""
+    clock = Clock(monkeypatch)
+
+    def ask() -> kafka_tail.Edges:
+        if 1000 + stands_still_from <= clock.now < 1045:
+            clock.now = 1045.0
+        return ends(clock, [0, 46])
+
+    failed_at = None if failed_before is None else clock.now - failed_before
+    assert kafka_tail._ends_once_equal(ask, failed_at) == {("t", 0): (0, 2)}
