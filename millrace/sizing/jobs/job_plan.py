@@ -43,9 +43,7 @@ from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.query_plan import SourcePartitions, batch_limit_and_findings, query_plan
 from millrace.sizing.queries.run_plan import billed_run_seconds, run_plan_or_none, run_stage_seconds
-from millrace.sizing.queries.sizing_formulas import (
-    CoreSpread,
-)
+from millrace.sizing.queries.sizing_formulas import CoreSpread
 from millrace.sizing.readable_numbers import count
 
 

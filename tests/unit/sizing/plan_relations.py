@@ -13,11 +13,15 @@ from hypothesis import currently_in_test_context, event
 from millrace.config import Environment
 from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import Plan, plan, total_cost
-from millrace.sizing.alternatives.job_planner import PlansMade
+from millrace.sizing.alternatives.job_planner import JobPlanner, PlansMade
+from millrace.sizing.alternatives.partition_candidates import least_job_usd
 from millrace.sizing.alternatives.remedies import pins_leave_too_few_cores
+from millrace.sizing.alternatives.stream_plans import least_streams_usd
+from millrace.sizing.environment_with_plan_choices import environment_as_planned
 from millrace.sizing.jobs import job_plan
 from millrace.sizing.plan_as_plain_data import plan_as_plain_data
-from millrace.sizing.prices_and_limits import service_limits
+from millrace.sizing.prices_and_limits import price_table_of_region, service_limits
+from millrace.sizing.queries.environment_demands import query_demands_and_findings
 from millrace.sizing.simulation import Arrivals, simulate
 from millrace.sizing.simulation.plan_scenario import scenario_of_job, traffic_by_stream
 from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
@@ -194,6 +198,34 @@ def cores_that_are_not_sized_would_not_be_chosen(document: Document) -> None:
     assert (found is None) == (whole is None)
     if found is not None and whole is not None:
         assert plan_as_plain_data(found) == plan_as_plain_data(whole)
+
+
+def no_plan_costs_less_than_its_bound(document: Document) -> None:
+    """A period whose bound is above what another costs is never planned, so a bound that is too high would hide the cheapest."""
+    for period in (None, "5m", "30m"):
+        changed = copy.deepcopy(document)
+        for job in changed["jobs"].values() if period else ():
+            job |= {"run": "bounded", "run_every": period}
+        try:
+            environment, found = sized(changed)
+        except ValueError:
+            continue  # a job that must run all the time
+        if found is None:
+            continue
+        environment = environment_as_planned(environment, found)
+        demands, problems = query_demands_and_findings(environment, tuple(environment.jobs))
+        if problems:
+            continue
+        planner = JobPlanner(environment, demands, price_table_of_region(found.region), PlansMade())
+        for name, job in found.jobs.items():
+            assert least_job_usd(planner, name) <= sum(line.usd for line in job.cost) + 1e-6
+        paid = [
+            line.usd
+            for each in (found.streams, found.clusters)
+            for part in each.values()
+            for line in part.cost
+        ]
+        assert least_streams_usd(planner, demands) <= sum(paid) + 1e-6
 
 
 def order_and_names_change_nothing(document: Document) -> None:
