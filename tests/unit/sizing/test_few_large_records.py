@@ -58,6 +58,18 @@ def test_a_pinned_shard_that_chance_fills_is_no_kept_sla() -> None:
     assert not any(each.meets_sla for each in simulated_queries_of_plan(pinned, plan(pinned)))
 
 
+def test_derived_work_has_room_for_what_chance_brings_too() -> None:
+    """A record takes two core-seconds in each of two queries, and a batch of 15 gets 30 now and then."""
+    traffic = {"records_per_second": 1, "record_size": "5MiB", "peak_factor": 2}
+    speed = {"records_per_second_per_core": 0.5, "batch_overhead": "500ms", "basis": "measured"}
+    document = several({"engine": "glue", "latency": "30s", "rate": speed}, large=traffic)
+    document["streams"]["large"]["max_record_size"] = "10MiB"
+    sink = {"kind": "iceberg", "table": "derived"}
+    document["jobs"]["job"]["queries"]["derive"] = {"kind": "derive", "source": "landed_large", "sink": sink}
+    asked = Environment.model_validate(document)
+    assert all(each.meets_sla for each in simulated_queries_of_plan(asked, plan(asked)))
+
+
 @pytest.mark.parametrize("records", [0.05, 0.5, 1.5, 6, 25])
 def test_chance_brings_more_than_that_to_one_batch_of_thousands(records: float) -> None:
     most = math.floor(records * burst_factor(records)) + 1
