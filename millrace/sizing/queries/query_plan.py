@@ -110,9 +110,11 @@ def query_plan_and_findings(
     read = [f"streams.{name}.expected_partitions" for name in demand.streams]
     if isinstance(query, SourceQueryBase):
         most = spread_.records_of_largest_batch(demand.work, demand.work.longest_batch_seconds)
-        batch, problems = _batch_limit_and_findings(demand, query, above, most, fits_in_memory)
+        # Chance brings more than what keeps up, however little memory there is.
+        by_chance = demand.work.rate * demand.work.most_arrival_seconds * demand.burst
+        held = max(fits_in_memory, by_chance)
+        batch, problems = _batch_limit_and_findings(demand, query, above, most, held)
         if source.limits_parts:
-            by_chance = demand.work.rate * demand.work.most_arrival_seconds * demand.burst
             value = limit_per_partition(batch.value, source.partitions, max(above, by_chance))
             why = f"{batch.value:,} records over {count(source.partitions, 'shard')}"
             shard = Figure(
