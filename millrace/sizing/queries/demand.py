@@ -44,7 +44,7 @@ class QueryDemand:
     again
         Rate during catch-up as a multiple of the peak; 1 without ``catch_up``.
     burst
-        Records of the largest batch by chance as a multiple of those that arrive on average; 1 for derive queries.
+        Records of the largest batch by chance as a multiple of those that arrive on average.
     read_at_once
         Partitions that must be read at a time, for the arriving records, for catch-up and for more records than on average.
     held_by

@@ -309,9 +309,8 @@ def _query_demand(
         landed = [facts.landing_work(table) for table, _ in query.source_tables_and_routes]
         work = work_with_landing_pace(work, landed, facts.longest_trigger_seconds(job_name, work.overhead))
     again = peak_multiple_to_catch_up(environment.jobs[job_name], asked=as_asked)
-    by_chance = isinstance(query, SourceQueryBase) and not as_asked
     longest = max(work.most_arrival_seconds, work.longest_batch_seconds)
-    burst = burst_factor(work.rate * longest) if by_chance else 1.0
+    burst = 1.0 if as_asked else burst_factor(work.rate * longest)
 
     @cache
     def inputs() -> Inputs:

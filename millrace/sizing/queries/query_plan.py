@@ -75,7 +75,9 @@ def batch_limit_and_findings(
     query = job.queries[demand.query]
     if not isinstance(query, SourceQueryBase):
         return None, []
-    batch, problems = _source_limit_and_findings(demand, query, spread_, fits_in_memory)
+    # Chance brings more than what keeps up, however little memory there is.
+    held = max(fits_in_memory, _most_records_by_chance(demand))
+    batch, problems = _source_limit_and_findings(demand, query, spread_, held)
     if isinstance(query, OneStreamQueryBase) and query.kafka is not None:
         problems += _findings_of_wait_for_records(demand, query.kafka, batch)
     return batch, problems
@@ -128,9 +130,8 @@ def query_plan(
     read = [f"streams.{name}.expected_partitions" for name in demand.streams]
     if batch is not None and source.limits_parts:
         above = least_limit_to_keep_up(demand.work, spread_, demand.again)
-        by_chance = demand.work.rate * demand.work.most_arrival_seconds * demand.burst
         shard = Figure(
-            limit_per_partition(batch.value, source.partitions, max(above, by_chance)),
+            limit_per_partition(batch.value, source.partitions, max(above, _most_records_by_chance(demand))),
             "records",
             f"{batch.value:,} records over {count(source.partitions, 'shard')}",
             assumed=batch.assumed or demand.assumed,
@@ -294,6 +295,10 @@ def _findings_of_wait_for_records(
             f"this query's {demand.share}"
         )
         yield Finding((*demand.yaml_path, "kafka", "max_delay"), format_duration(delay), allowed)
+
+
+def _most_records_by_chance(demand: QueryDemand) -> float:
+    return demand.work.rate * demand.work.most_arrival_seconds * demand.burst
 
 
 def _source_limit_and_findings(

@@ -177,7 +177,8 @@ def _answers_of_job(
     judged, until = result, seconds
     if job.run is None and _has_small_batches(job, at_peak):
         until = DAY
-        arrivals = _peak_arrivals(environment, job.name, until, by_chance=True)
+        longest = max(query.trigger_seconds.value for query in job.queries.values())
+        arrivals = _peak_arrivals(environment, job.name, until, few_within=longest)
         judged = simulate(scenario_of_job(environment, plan, job.name, arrivals))
     found = []
     for name, query in job.queries.items():
@@ -257,14 +258,16 @@ def backlog_growth_per_second(query: QueryResult, seconds: float, spread: float 
 
 
 def _peak_arrivals(
-    environment: Environment, job: str, seconds: float, *, by_chance: bool = False
+    environment: Environment, job: str, seconds: float, few_within: float = 0.0
 ) -> dict[str, Arrivals]:
-    arrivals = {
-        name: Arrivals.constant(traffic.peak_records_per_second, seconds)
-        for name, traffic in traffic_by_stream(environment, job).items()
+    """Return arrivals at the peak; by chance for streams that bring few records within so many seconds."""
+    rates = {
+        name: traffic.peak_records_per_second for name, traffic in traffic_by_stream(environment, job).items()
     }
+    constant = {name: Arrivals.constant(rate, seconds) for name, rate in rates.items()}
     return {
-        name: each.poisson(seed) if by_chance else each for seed, (name, each) in enumerate(arrivals.items())
+        name: each.poisson(seed) if rates[name] * few_within < FEW and few_within else each
+        for seed, (name, each) in enumerate(constant.items())
     }
 
 

@@ -13,6 +13,7 @@ from millrace.sizing.simulation import Arrivals, simulate
 from millrace.sizing.simulation.plan_scenario import scenario_of_job, traffic_by_stream
 from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 from tests.unit.sizing.plan_relations import several
+from tests.unit.sizing.random_environments import EXISTING
 
 DAY = 24 * 3600.0
 
@@ -56,6 +57,30 @@ def test_a_pinned_shard_that_chance_fills_is_no_kept_sla() -> None:
     pinned = environment("9MiB", 0.1, "60s", shards=1)
     assert max(shares_in_time(pinned)) < 0.999
     assert not any(each.meets_sla for each in simulated_queries_of_plan(pinned, plan(pinned)))
+
+
+def test_derived_work_has_room_for_what_chance_brings_too() -> None:
+    """A record takes two core-seconds in each of two queries, and a batch of 15 gets 30 now and then."""
+    traffic = {"records_per_second": 1, "record_size": "5MiB", "peak_factor": 2}
+    speed = {"records_per_second_per_core": 0.5, "batch_overhead": "500ms", "basis": "measured"}
+    document = several({"engine": "glue", "latency": "30s", "rate": speed}, large=traffic)
+    document["streams"]["large"]["max_record_size"] = "10MiB"
+    sink = {"kind": "iceberg", "table": "derived"}
+    document["jobs"]["job"]["queries"]["derive"] = {"kind": "derive", "source": "landed_large", "sink": sink}
+    asked = Environment.model_validate(document)
+    assert all(each.meets_sla for each in simulated_queries_of_plan(asked, plan(asked)))
+
+
+def test_the_least_limit_beside_state_has_room_for_what_chance_brings() -> None:
+    """Beside 8 GiB of state a batch takes as little memory as it can, and 21 records at most are too few for 20.6 on average."""
+    traffic = {"records_per_second": 1, "record_size": "100B", "peak_factor": 2}
+    document = several({"engine": "emr", "latency": "41267ms", "memory": {"state": "8GiB"}}, large=traffic)
+    document["streams"]["large"] = {"kind": "kafka", "cluster": "main", "traffic": traffic}
+    document["kafka"] = {"main": {"kind": "msk", "existing": EXISTING}}
+    sink = {"kind": "iceberg", "table": "derived"}
+    document["jobs"]["job"]["queries"]["derive"] = {"kind": "derive", "source": "landed_large", "sink": sink}
+    asked = Environment.model_validate(document)
+    assert all(each.meets_sla for each in simulated_queries_of_plan(asked, plan(asked)))
 
 
 @pytest.mark.parametrize("records", [0.05, 0.5, 1.5, 6, 25])
