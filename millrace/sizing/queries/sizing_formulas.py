@@ -151,8 +151,10 @@ def burst_factor(records: float) -> float:
     """Return by how much batches of so many records on average are exceeded: by one in some 10,000, if records arrive by chance.
 
     That is n + 3.7√n + 1 for few records (Poisson). Of 100 and more ever less is added, and of 300 nothing: a traffic's peak is the
-    mean of many. Fewer records never have a larger batch.
+    mean of many. Fewer records never have a larger batch. An SLA without time for a batch, which is refused elsewhere, has none.
     """
+    if records <= 0:
+        return 1.0
     return 1 + max(0.0, min(3.7 * math.sqrt(records) + 1, 20, 30 - records / 10)) / records
 
 
