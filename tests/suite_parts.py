@@ -40,7 +40,6 @@ class Part:
 
 _OWN_SERVERS = (
     "integration/lifecycle",
-    "integration/test_first_day_of_company.py",
     "integration/test_dev_environment_stacks.py",
     "integration/test_fault_round.py",
     "integration/test_loopback_only.py",
@@ -48,6 +47,9 @@ _OWN_SERVERS = (
     "integration/test_spark_upgrade.py",
 )
 """Need nothing of the one deployment that the other integration tests share."""
+
+_FIRST_DAY = ("integration/test_first_day_of_company.py",)
+"""Takes ten minutes, by itself on its day."""
 
 _CRASH_POINT = ("integration/test_crash_points.py",)
 """Another one each third day, by itself."""
@@ -115,9 +117,15 @@ LARGE_PROFILE = "5.1 partitions=2 autoBroadcastJoinThreshold=-1"
 PARTS = (
     Part("unit", "unit-sizing", _SIZING),
     Part("unit", "unit-functions", ("unit",), without=(*_PROGRAMS, *_SIZING, *_ADVISOR)),
+    Part("integration", "first-day", _FIRST_DAY, turns=24),
     Part("integration", "integration-own", _OWN_SERVERS),
     Part("spark", "spark-queries", ("spark/queries",)),
-    Part("integration", "integration-shared", ("integration",), without=(*_OWN_SERVERS, *_CRASH_POINT)),
+    Part(
+        "integration",
+        "integration-shared",
+        ("integration",),
+        without=(*_OWN_SERVERS, *_CRASH_POINT, *_FIRST_DAY),
+    ),
     Part("spark", "spark-sinks", ("spark/sinks",)),
     Part("unit", "unit-programs", _PROGRAMS),
     Part("unit", "unit-advisor", _ADVISOR),
@@ -130,8 +138,7 @@ PARTS = (
     Part("spark", "spark-4.0", _BETWEEN, turns=7, line="4.0"),
     Part("spark", "spark-large", LARGE, options=("--profile", LARGE_PROFILE), turns=len(LARGE)),
 )
-"""In the order in which they begin, the longest first, so that all end together; those of ``integration`` wait more than they compute.
-``integration-own`` takes a quarter of an hour on some days (a company's first day)."""
+"""In the order in which they begin, the longest first, so that all end together; those of ``integration`` wait more than they compute."""
 
 AT_ONCE = 3
 """Parts that run beside each other, on two cores: four took a fifth longer, as each Spark session wants more than one."""

@@ -109,7 +109,6 @@ def follow(here: Path, start: Callable[..., subprocess.CompletedProcess[str]]) -
         assert ("240 records sent, 240 rows" in told.stdout) == ("orders" in arguments), told.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3 * SETUP_SECONDS)
 def test_the_first_day_of_a_company(project: Path, tmp_path: Path) -> None:
     here = tmp_path / "my-streams"
