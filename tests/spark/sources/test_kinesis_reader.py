@@ -85,7 +85,8 @@ class Reading:
             result = [
                 (r["_position"], bytes(r["payload"])) for r in batch.select("_position", "payload").collect()
             ]
-            self.batches.setdefault(number, []).append(sorted(result))
+            # In one step: the test's thread looks at the batches meanwhile.
+            self.batches[number] = [*self.batches.get(number, ()), sorted(result)]
 
         self.query = (
             rows.writeStream.foreachBatch(keep)
@@ -110,7 +111,7 @@ class Reading:
 
     def held(self) -> Counter[tuple[str, bytes]]:
         """Records of the batches, as they came last."""
-        return Counter(record for times in self.batches.values() for record in times[-1])
+        return Counter(record for times in list(self.batches.values()) for record in times[-1])
 
     def complete(self) -> bool:
         """Whether all is in batches, and the last of them is committed: one that was stopped before comes again."""
