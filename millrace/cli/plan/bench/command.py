@@ -112,8 +112,8 @@ def bench(
 
     Fills a topic of a real broker with records like the job's. The job's queries read it as fast as they can, at rising
     limits, in random order, each time from a new checkpoint. Computes the fixed cost of a batch (a), of a wave of tasks (κ)
-    and of a record (b), each with its interval, and compares the prediction of the smaller limits with the largest one. In
-    the sandbox, measures settings again whose repetitions disagree, if they are few; refuses the result if they still disagree.
+    and of a record (b), each with its interval, and compares the prediction of the smaller limits with the largest one. Refuses
+    the result if repetitions of a setting disagree.
 
     With --on glue or --on emr, stops the deployed job, reads its own topic from the beginning into tables that are dropped
     afterwards, and starts the job again.

@@ -12,11 +12,6 @@ import typer
 from pyarrow import csv, parquet
 
 from millrace.benchmark.measurements import Measurements
-from millrace.benchmark.run_schedule import (
-    disturbances_of_all_queries,
-    replace_disturbed_settings,
-    schedule_disturbed_runs_again,
-)
 from millrace.config import Environment, Names
 from millrace.config.queries import OneStreamQueryBase
 from millrace.config.sinks import KINDS
@@ -112,29 +107,18 @@ def _reference_rows_or_none(table: str, files: Mapping[str, Path]) -> Any:
 def measure_at_core_counts(
     subject: BenchmarkJob, payloads: Sequence[bytes], runs: Sequence[BenchmarkRun], cores: Sequence[int]
 ) -> list[Measurements]:
-    """Run the schedule for each number of cores and return all measurements; repeat settings that disagree on the fewest cores, if they are few."""
+    """Run the schedule for each number of cores, and return all measurements."""
     with locked_sandbox_without_left_programs(), kafka_broker.running_broker() as broker:
         levels = benchmark.records_needed_by_partition(runs)
         broker.create_topic(benchmark.TOPIC, len(levels))
         benchmark.fill_topic_and_return_records_sent(broker.bootstrap, payloads, levels)
         moved = _progress_printer(len(runs) * len(cores))
-        measured = [
+        return [
             benchmark.run_benchmark_schedule(
                 subject, runs, broker.bootstrap, cores=level, done=lambda _n, _of: moved()
             )
             for level in cores
         ]
-        # The costs are those of the fewest cores, so only a disturbance there makes them invalid.
-        disturbances = disturbances_of_all_queries(measured[0], subject.queries)
-        if repeated := schedule_disturbed_runs_again(runs, disturbances):
-            for each in disturbances:
-                typer.echo(f"measured again: {each}", err=True)
-            more = _progress_printer(len(repeated))
-            again = benchmark.run_benchmark_schedule(
-                subject, repeated, broker.bootstrap, cores=cores[0], done=lambda _n, _of: more()
-            )
-            measured[0] = replace_disturbed_settings(measured[0], again, disturbances)
-        return measured
 
 
 def _progress_printer(total: int) -> Callable[[], None]:
