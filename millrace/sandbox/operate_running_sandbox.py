@@ -106,7 +106,7 @@ def read_log_lines(job: str, since: datetime) -> list[LogLine]:
         rf"{re.escape(job)}-(\d{{1,3}}|[a-z]+-\d{{15,}})"
     )  # the names by the drill and by :func:`run_job_once_locally`
     logs = [path for path in (RUN / "jobs").glob("*/driver.log") if own.fullmatch(path.parent.name)]
-    lines = []
+    lines: list[LogLine] = []
     for written, path in sorted((path.stat().st_mtime, path) for path in logs):
         at = datetime.fromtimestamp(written, UTC)
         if at < since:
