@@ -18,7 +18,7 @@ from pyiceberg.catalog import Catalog
 from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
 from millrace.config.engines import ended_run_states
-from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
+from millrace.config.model import EmrJob, Environment, GlueJob, KinesisStream, MskCluster
 from millrace.lifecycle.account import kafka_access
 from millrace.lifecycle.account.deployed_environment import (
     DeployedEnvironment,
@@ -35,7 +35,7 @@ from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
 from millrace.sandbox.kill_and_restart_jobs import DrillError, DrillTimeLimits, wait_for_condition
 from millrace.sandbox.programs import cdk
 from millrace.sizing.plan_model import Plan
-from millrace.verify.environment_copy import SHARDS, VerificationCopy, cluster_section
+from millrace.verify.environment_copy import SHARDS, VerificationCopy
 from millrace.verify.expected_and_actual_cost import BilledRun, billed_quantities, price_names_of_engine
 from millrace.verify.removals.removal import kafka_admin_client
 from millrace.verify.removals.removal_scope import all_stacks
@@ -276,12 +276,13 @@ class AwsAccountTarget(VerificationTarget):
 
 
 def existing_cluster_sections_for_topic(environment: Environment) -> dict[str, dict[str, Any]]:
-    """Return the clusters for a verification's topic: external ones, and existing ones in an existing network."""
+    """Return the clusters for a verification's topic: existing ones in an existing network."""
     return {
-        name: cluster_section(environment, name)
+        name: cluster.model_dump(mode="json", exclude_none=True)
         for name, cluster in environment.kafka.items()
-        if isinstance(cluster, ExternalCluster)
-        or (cluster.existing is not None and environment.network.vpc is not None)
+        if isinstance(cluster, MskCluster)
+        and cluster.existing is not None
+        and environment.network.vpc is not None
     }
 
 

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 from millrace.config import ConfigurationError, Finding, Names, load
 from millrace.config.job_networks import reason_job_runs_in_vpc, reasons_for_vpc_by_part
-from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic, MskCluster
+from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic
 from millrace.config.network_storage_governance_observability import Bucket, Disposable
 from millrace.config.queries import Payload
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
@@ -25,9 +25,6 @@ from millrace.sandbox.programs.child_processes import SandboxError
 
 TAG = "millrace:verify"
 """Tag of everything that a verification creates; its value is :func:`environment_identifier` of the verified environment."""
-
-CLUSTER_TAG = "millrace:verify-cluster"
-"""Tag of a verification with a topic on a cluster that none of its stacks knows; its value is the cluster's name."""
 
 NAME = re.compile(r"verify-[0-9a-f]{4}")
 """Names of environments that verifications create."""
@@ -107,8 +104,11 @@ class VerificationCopy:
     @property
     def tags(self) -> dict[str, str]:
         """Tags of everything that is created, the stacks included."""
-        own = {key: self.environment.tags[key] for key in (TAG, CLUSTER_TAG) if key in self.environment.tags}
-        return {**own, ENVIRONMENT: self.environment.name, PROJECT: self.environment.project}
+        return {
+            TAG: self.environment.tags[TAG],
+            ENVIRONMENT: self.environment.name,
+            PROJECT: self.environment.project,
+        }
 
     @property
     def kafka_cluster(self) -> str | None:
@@ -158,7 +158,7 @@ def write_verification_environment(
     folder
         Folder of the new file.
     clusters
-        Sections ``kafka`` of clusters on which a topic can be created from here, by logical name.
+        Sections ``kafka`` of clusters on which a stack can create a topic that can be used from here, by logical name.
     without_kafka
         Read only Kinesis, also in jobs with Kafka.
 
@@ -195,8 +195,6 @@ def write_verification_environment(
     if "kafka" in used:
         cluster = _reachable_cluster(environment, clusters)
         document["kafka"] = {cluster: dict(clusters[cluster])}
-        if clusters[cluster]["kind"] == "external":
-            document["tags"][CLUSTER_TAG] = cluster
         prefix = "-".join(
             part for part in (environment.governance.name_prefix, document["project"], name) if part
         )
@@ -310,21 +308,12 @@ def _reachable_cluster(environment: Environment, clusters: Mapping[str, Any]) ->
         [
             Finding(
                 ("kafka", cluster_names[0]),
-                "made by this environment, in a VPC that cannot be reached from here",
-                "a cluster that exists already or is external, with brokers that can be reached from here",
+                "a cluster whose topics no stack creates, or in a VPC that cannot be reached from here",
+                "an MSK cluster that exists already, in a VPC that exists",
                 "with --no-kafka, the engines are verified on a Kinesis stream",
             )
         ]
     )
-
-
-def cluster_section(environment: Environment, name: str) -> dict[str, Any]:
-    """Return a cluster's section of the environment file; a cluster that the verification creates is disposable."""
-    cluster = environment.kafka[name]
-    section: dict[str, Any] = cluster.model_dump(mode="json", exclude_none=True)
-    if isinstance(cluster, MskCluster) and cluster.existing is None:
-        section["disposable"] = True
-    return section
 
 
 def _query_sections(stream_path: StreamThroughJob, payload: Payload) -> dict[str, Any]:

@@ -19,15 +19,15 @@ from millrace.sandbox.programs import cdk
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sizing.plan_model import Plan
 from millrace.verify.account.check_claims import ClaimAnswer
-from millrace.verify.environment_copy import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
+from millrace.verify.environment_copy import SHARDS, TAG, VerificationCopy, VerificationSettings
 from millrace.verify.expected_and_actual_cost import (
     BilledRun,
     VerificationUsage,
     billed_quantities,
     cost_items,
 )
-from millrace.verify.removals.removal import delete_topic, remove_verification
-from millrace.verify.removals.removal_scope import TOPIC, UNKNOWN, VerificationScope
+from millrace.verify.removals.removal import remove_verification
+from millrace.verify.removals.removal_scope import UNKNOWN, VerificationScope
 from millrace.verify.scenario import VerificationScenario, order_disturbances
 from millrace.verify.target_base import ExpectedStepSeconds, VerificationTarget
 from millrace.verify.verification_outcome import TableComparison, TimedStep, VerificationOutcome
@@ -48,7 +48,7 @@ TROUBLE = (
 def scope_of_copy(copy: VerificationCopy) -> VerificationScope:
     """Return the scope of a copy."""
     tags = copy.environment.tags
-    return VerificationScope(tags[TAG], copy.environment.name, copy.names.prefix, tags.get(CLUSTER_TAG, ""))
+    return VerificationScope(tags[TAG], copy.environment.name, copy.names.prefix)
 
 
 def estimate_time_and_usage(
@@ -143,8 +143,6 @@ class Verification:
     _runs: tuple[BilledRun, ...] = ()
     _objects: int = 0
     _story: VerificationScenario | None = None
-    _topics: bool = False
-    """True if a topic may exist, also one that a broker created before its answer was lost."""
     _made: float | None = None
     _removed: float | None = None
 
@@ -194,7 +192,6 @@ class Verification:
         finally:
             # In any case: the next verification has another name, and would leave its own assembly beside this one.
             shutil.rmtree(assembly, ignore_errors=True)
-        self._topics = True
         self._story = story = VerificationScenario(self.place, self.copy, self.settings, say=self.say)
         story.shards.append((self._made, SHARDS))
         with clock.time_step("start, first records"):
@@ -232,30 +229,13 @@ class Verification:
                 # Nothing may run on while runs are counted.
                 self._stop_jobs_or_say_why_not(self._story)
                 self._runs = self._job_runs_with_usage(unknown)
-            removed = remove_verification(
-                self.place,
-                own,
-                say=self.say,
-                topics=lambda: self._delete_copy_topic_and_report_remaining(own),
-            )
+            removed = remove_verification(self.place, own, say=self.say)
             self._objects, self._removed = removed.objects, time.monotonic()
             remains += removed.remains
             left = f"{len(remains)} things are left" if remains else "nothing is left"
             remark(f"{removed.objects:,} objects; {left}")
             for each in unknown:
                 remark(each)
-
-    def _delete_copy_topic_and_report_remaining(self, scope: VerificationScope) -> list[str]:
-        """Delete the topic; return a line for one that is left."""
-        names, cluster = self.copy.names, self.copy.kafka_cluster
-        if not self._topics or cluster is None:
-            return []
-        topic = names.stream("kafka")
-        try:
-            delete_topic(self.place.kafka_settings(names, cluster), scope, topic, 30.0)
-        except TROUBLE as error:
-            return [f"{TOPIC}{topic} on {cluster} ({error})"]
-        return []
 
     def _stop_jobs_or_say_why_not(self, story: VerificationScenario) -> None:
         try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -32,10 +32,7 @@ from millrace.cli.watch import verify_report
 from millrace.config import find_root
 from millrace.config.model import Environment, KafkaTopic
 from millrace.etl import __version__
-from millrace.lifecycle.account import kafka_access
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, connect_to_account
-from millrace.lifecycle.aws_error_messages import AwsError
-from millrace.sandbox.kill_and_restart_jobs import DrillError
 from millrace.sandbox.programs.localstack import ACCOUNT
 from millrace.sandbox.programs.toolchain import state_folder
 from millrace.sizing import plan
@@ -56,17 +53,13 @@ from millrace.verify.environment_copy import (
     write_verification_environment,
 )
 from millrace.verify.expected_and_actual_cost import cost_items
-from millrace.verify.removals.removal import RemovalResult, delete_scope_topics, remove_verification
+from millrace.verify.removals.removal import remove_verification
 from millrace.verify.removals.removal_scope import (
-    TOPIC,
-    VerificationScope,
     can_clean_command_find,
     find_verifications,
 )
 from millrace.verify.run import Verification, estimate_time_and_usage
 from millrace.verify.verification_outcome import VerificationOutcome
-
-_TOPIC_SECONDS = 30.0
 
 
 def cleanup_command(environment: Environment) -> str:
@@ -193,7 +186,8 @@ def exit_status_after_removal(environment: Environment, *, yes: bool, as_json: b
         "Delete these stacks with their contents and the logs of their jobs?", yes=yes or not left
     )
     with open_progress_display() as say:
-        done = {scope.name: _remove_verification(aws, scope, say) for scope in left}
+        account = aws_target.AwsAccountTarget(aws)
+        done = {scope.name: remove_verification(account, scope, say=say) for scope in left}
     if as_json:
         print_json({name: asdict(removed) for name, removed in done.items()})
     for name, removed in done.items():
@@ -202,48 +196,6 @@ def exit_status_after_removal(environment: Environment, *, yes: bool, as_json: b
     for removed in done.values():
         _print_cleanup_instructions(removed.remains, cleanup_command(environment))
     return FAILED if any(removed.remains for removed in done.values()) else 0
-
-
-def _remove_verification(
-    aws: DeployedEnvironment, scope: VerificationScope, say: Callable[[str], None]
-) -> RemovalResult:
-    unknown = _topics_on_former_cluster(aws, scope)
-    result = remove_verification(
-        aws_target.AwsAccountTarget(aws),
-        scope,
-        say=say,
-        topics=lambda: [] if unknown else _topics_left_after_deletion(aws, scope, say),
-    )
-    return replace(result, remains=(*unknown, *result.remains))
-
-
-def _topics_on_former_cluster(aws: DeployedEnvironment, scope: VerificationScope) -> list[str]:
-    """Return topics on a cluster that the environment no longer has; no stack would lead to them."""
-    if not scope.cluster or scope.cluster in aws.names.environment.kafka:
-        return []
-    return [f"{_leftover_line_of_topics(scope)}, which is no longer in the environment"]
-
-
-def _topics_left_after_deletion(
-    aws: DeployedEnvironment, scope: VerificationScope, say: Callable[[str], None]
-) -> list[str]:
-    """Delete a verification's topics on a cluster that belongs to no stack; return those that stay."""
-    if not scope.cluster:
-        return []
-    say(f"deleting {_leftover_line_of_topics(scope)}")
-    try:
-        delete_scope_topics(
-            kafka_access.cluster_connection_settings(aws.names, scope.cluster, aws.client),
-            scope,
-            _TOPIC_SECONDS,
-        )
-    except (AwsError, DrillError) as error:
-        return [f"{_leftover_line_of_topics(scope)} ({error})"]
-    return []
-
-
-def _leftover_line_of_topics(scope: VerificationScope) -> str:
-    return f"{TOPIC}{scope.prefix}-.* on {scope.cluster}"
 
 
 def exit_status_after_claims_check(environment: Environment, report: Path | None, *, as_json: bool) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,12 +61,9 @@ def remove_verification(
     scope: VerificationScope,
     *,
     say: Say,
-    topics: Callable[[], list[str]] = list,
     poll_seconds: float = _POLL_SECONDS,
 ) -> RemovalResult:
     """End all runs, empty the buckets, delete the stacks and what jobs created beside them; check what is left.
-
-    If topics that no stack knows are left, one stack is left, too: only its tags tell where they are.
 
     Parameters
     ----------
@@ -77,9 +73,6 @@ def remove_verification(
         Its scope.
     say
         Called with each step.
-    topics
-        Deletes topics that no stack knows, and returns those that are left; by default there are none. It is called after all runs, which could create
-        one again, have ended, and again before the last stacks are deleted: a topic whose creation timed out may appear late.
     poll_seconds
         Seconds between two looks at the stacks.
 
@@ -102,11 +95,8 @@ def remove_verification(
     before = f"{scope.prefix}{_JOBS}"
     jobs = {k.removeprefix(before): dict(own) for k, own in resources.items() if k.startswith(before)}
     place.end_all_runs(scope.prefix, jobs)
-    stay, objects, order = topics(), 0, removal_waves(templates)
-    for wave in order:
-        if wave is order[-1]:
-            stay = topics()
-        record = _costless_stack_to_keep(wave) if stay and wave is order[-1] else None
+    objects = 0
+    for wave in removal_waves(templates):
         buckets = [(stack, bucket) for stack in wave for kind, bucket in resources[stack] if kind == _BUCKET]
         for attempt in range(_TRIES):
             for stack, bucket in buckets:
@@ -117,31 +107,23 @@ def remove_verification(
                         "verification, empty the bucket, delete the stack and run the removal again"
                     )
                 objects += empty_bucket(place.client("s3"), bucket)
-            if not (going := [stack for stack in wave if stack != record]):
-                break
-            say(f"deleting {', '.join(going)}")
-            failed = _delete_stacks_and_report_remaining(cloudformation, going, deadline, poll_seconds)
+            say(f"deleting {', '.join(wave)}")
+            failed = _delete_stacks_and_report_remaining(cloudformation, wave, deadline, poll_seconds)
             if not failed:
                 break
             if attempt == _TRIES - 1:
                 raise DrillError(f"not deleted: {'; '.join(failed)}")
-            wave = [stack for stack in going if any(stack in line for line in failed)]
+            wave = [stack for stack in wave if any(stack in line for line in failed)]
     say("deleting logs and parameters of jobs")
     _delete_job_log_groups_and_parameters(place, scope)
     say("looking for remaining resources")
-    # Topics that are left do not vanish, however long the wait is.
-    deadline = time.monotonic() + (0.0 if stay else place.patience.vanish)
+    deadline = time.monotonic() + place.patience.vanish
     while (left := list_leftovers(place.client, scope)) and time.monotonic() < deadline:
         time.sleep(poll_seconds)
         _delete_job_log_groups_and_parameters(
             place, scope
         )  # engines deliver logs late, into a group that they create again
-    return RemovalResult(objects, (*stay, *left))
-
-
-def _costless_stack_to_keep(wave: Sequence[str]) -> str:
-    """Return the stack to keep among those that import from no other: storage, whose buckets are emptied, costs nothing."""
-    return min(wave, key=lambda stack: (not stack.endswith("-storage"), stack))
+    return RemovalResult(objects, tuple(left))
 
 
 def _delete_job_log_groups_and_parameters(place: VerificationTarget, scope: VerificationScope) -> None:
@@ -249,7 +231,7 @@ def kafka_admin_client(settings: Settings) -> AdminClient:
 
 
 def create_topic_if_missing(settings: Settings, topic: str, partitions: int, seconds: float) -> None:
-    """Create a topic where no stack did: on a cluster that CloudFormation does not know, and in the sandbox.
+    """Create a topic where no stack did, as in the sandbox.
 
     It has the same time limits as Millrace's topics; on brokers that are too old for them, none.
 
@@ -277,43 +259,3 @@ def _create_topic_with_admin(
 ) -> None:
     new_topic = NewTopic(topic, num_partitions=partitions, config=dict(settings))
     admin.create_topics([new_topic], operation_timeout=seconds)[topic].result()
-
-
-def delete_scope_topics(settings: Settings, scope: VerificationScope, seconds: float) -> None:
-    """Delete all topics of a verification on a cluster.
-
-    Raises
-    ------
-    DrillError
-        The brokers do not answer, or refuse.
-    """
-    admin = kafka_admin_client(settings)
-    try:
-        own = sorted(topic for topic in admin.list_topics(timeout=seconds).topics if scope.owns(topic))
-    except KafkaException as error:
-        raise DrillError(
-            f"the brokers of {scope.cluster} do not answer this machine ({error.args[0].str()}); repeat the command "
-            "inside the VPC of the cluster"
-        ) from error
-    for topic in own:
-        delete_topic(settings, scope, topic, seconds)
-
-
-def delete_topic(settings: Settings, scope: VerificationScope, topic: str, seconds: float) -> None:
-    """Delete a verification's topic, if it still exists.
-
-    Raises
-    ------
-    DrillError
-        The topic belongs to somebody else, or the brokers refuse.
-    """
-    if not scope.owns(topic) or not re.fullmatch(r"[A-Za-z0-9._-]+", topic):
-        raise DrillError(
-            f"topic {topic} is not deleted, because its name does not begin with {scope.prefix}-"
-        )
-    admin = kafka_admin_client(settings)
-    try:
-        if topic in admin.list_topics(timeout=seconds).topics:
-            admin.delete_topics([topic], operation_timeout=seconds)[topic].result()
-    except KafkaException as error:
-        raise DrillError(f"topic {topic} was not deleted: {error.args[0].str()}") from error

@@ -15,7 +15,7 @@ from millrace.config.model import Environment
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.changes.stack_exports import export_values, imported_export_names
-from millrace.verify.environment_copy import CLUSTER_TAG, NAME, TAG, environment_identifier
+from millrace.verify.environment_copy import NAME, TAG, environment_identifier
 
 _GONE = ("DELETE_COMPLETE",)
 STACK, BUCKET, STREAM, LOG_GROUP, PARAMETER = "stack ", "bucket ", "stream ", "log group ", "parameter "
@@ -36,14 +36,11 @@ class VerificationScope:
         Name of the verification's own environment.
     prefix
         Prefix of every name in it.
-    cluster
-        Cluster of the verified environment with a topic that no stack knows; empty without one.
     """
 
     mark: str
     name: str
     prefix: str
-    cluster: str = ""
 
     @property
     def verified_environment_name(self) -> str:
@@ -89,10 +86,7 @@ def verification_of_stack(stack: Mapping[str, Any], environment: Environment) ->
         return None
     parts = (environment.governance.name_prefix, project, name)
     result = VerificationScope(
-        environment_identifier(environment),
-        name,
-        "-".join(part for part in parts if part),
-        tags.get(CLUSTER_TAG, ""),
+        environment_identifier(environment), name, "-".join(part for part in parts if part)
     )
     return result if result.owns(stack["StackName"]) else None
 
@@ -192,7 +186,6 @@ def list_parameters(ssm: Any, scope: VerificationScope) -> list[str]:
     return [each["Name"] for each in list_all(ssm, "get_parameters_by_path", "Parameters", **below)]
 
 
-TOPIC = "topic "
 UNKNOWN = "all that begins with "
 """Prefix of a line about remains that nobody searched for; there may be stacks among them."""
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import boto3
 import pytest
 from botocore.exceptions import ClientError
-from confluent_kafka import KafkaError, KafkaException
 from pyiceberg.exceptions import NoSuchTableError
 
 from millrace.config import Names, load
@@ -21,7 +19,6 @@ from millrace.sandbox.kill_and_restart_jobs import DrillError, translating_table
 from millrace.sandbox.programs import cdk
 from millrace.sandbox.records.ledger import row_count
 from millrace.sizing import plan
-from millrace.verify import aws_target
 from millrace.verify.aws_target import PATIENCE, AwsAccountTarget
 from millrace.verify.environment_copy import (
     VerificationCopy,
@@ -29,13 +26,10 @@ from millrace.verify.environment_copy import (
     write_verification_environment,
 )
 from millrace.verify.expected_and_actual_cost import BilledRun
-from millrace.verify.removals import removal
 from millrace.verify.run import Verification
 from millrace.verify.verification_outcome import VerificationOutcome
 from tests.unit.cli.test_command_output import ROOT, millrace
-from tests.unit.verify.simulated_brokers import Brokers
 from tests.unit.verify.smallest_environment import TINY
-from tests.unit.verify.test_environment_copy import kafka_only
 
 ACCOUNT, NAME = "123456789012", "verify-0a1b"
 
@@ -132,61 +126,6 @@ def test_what_was_made_goes_after_an_error_that_nobody_foresaw(
     with pytest.raises(LookupError, match="a mistake of ours"):
         run(half, copy, tmp_path)
     assert stacks(aws) == []
-
-
-class Cluster(Brokers):
-    """Makes a topic, and does not come to say so."""
-
-    topics: ClassVar[dict[str, object]] = {}
-    happens: ClassVar[BaseException]
-
-    def create_topics(self, new: list[Any], operation_timeout: float) -> dict[str, Future[None]]:
-        assert operation_timeout > 0
-        made: Future[None] = Future()
-        made.set_exception(self.happens)
-        self.topics.update((topic.topic, None) for topic in new)
-        return {topic.topic: made for topic in new}
-
-
-class BesideACluster(HalfDeployed):
-    """All is deployed, and the topic is made on a cluster that no stack knows."""
-
-    happens = None
-
-    def catalog(self, _names: Names) -> Any:
-        return None
-
-    def kafka_settings(self, _names: Names, _cluster: str) -> dict[str, Any]:
-        return {"bootstrap.servers": "theirs:9092"}
-
-
-@pytest.mark.parametrize(
-    ("happens", "said"),
-    [
-        (KafkaException(KafkaError(KafkaError.REQUEST_TIMED_OUT)), "could not be created"),
-        (KeyboardInterrupt(), "interrupted"),
-    ],
-)
-def test_a_topic_goes_though_nobody_heard_that_it_was_made(
-    half: HalfDeployed,
-    aws: DeployedEnvironment,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    happens: BaseException,
-    said: str,
-) -> None:
-    model = kafka_only(tmp_path)
-    copy = write_verification_environment(
-        model, NAME, account="111122223333", settings=VerificationSettings(), root=ROOT, folder=tmp_path,
-        clusters=aws_target.existing_cluster_sections_for_topic(model),
-    )  # fmt: skip
-    monkeypatch.setattr(removal, "AdminClient", Cluster)
-    monkeypatch.setattr(Cluster, "topics", {"orders": None})
-    monkeypatch.setattr(Cluster, "happens", happens, raising=False)
-    beside = BesideACluster(half.aws, plan(copy.environment), poll_seconds=0.01, patience=half.patience)
-    result = run(beside, copy, tmp_path)
-    assert said in result.trouble[0]
-    assert (result.remains, stacks(aws), list(Cluster.topics)) == ((), [], ["orders"])
 
 
 def test_what_is_to_be_kept_stays(

@@ -155,40 +155,6 @@ def test_only_what_bears_both_marks_is_taken_away(
     assert {each.name for each in find_verifications(client, load("dev", root=ROOT))} == {"verify-ffff"}
 
 
-def test_while_a_topic_stays_one_stack_does_and_the_next_removal_takes_both(
-    client: Client, copy: VerificationCopy, account: AwsAccountTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prefix, own = copy.names.prefix, scope_of_copy(copy)
-    deploy(client, prefix, tags(NAME))
-    order: list[str] = []
-    monkeypatch.setattr(account, "end_all_runs", lambda *_: order.append("runs end"))
-
-    def topics(*left: str) -> list[str]:
-        order.append("topics go")
-        return list(left)
-
-    line = f"topic {prefix}-records on theirs (no answer)"
-    first = remove_verification(
-        account, own, say=lambda _: None, topics=lambda: topics(line), poll_seconds=0.01
-    )
-    assert first.remains[0] == line
-    assert {
-        each.name: stacks for each, stacks in find_verifications(client, load("dev", root=ROOT)).items()
-    } == {NAME: [f"{prefix}-storage"]}
-    assert f"stack {prefix}-storage" in first.remains
-    assert first.objects == 3
-    # A run in flight would make the topic again, and the brokers may answer later.
-    assert order == ["runs end", "topics go", "topics go"]
-    # Late lines of a log, and a topic that goes the second time it is asked for.
-    client("logs").create_log_group(logGroupName=f"/{prefix}/jobs/emr/error")
-    turns = iter([[line], []])
-    second = remove_verification(
-        account, own, say=lambda _: None, topics=lambda: next(turns), poll_seconds=0.01
-    )
-    assert second.remains == ()
-    assert everything(client) == set()
-
-
 def test_a_log_that_comes_back_is_deleted_again(
     client: Client, copy: VerificationCopy, account: AwsAccountTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:

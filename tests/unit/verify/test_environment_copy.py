@@ -16,15 +16,14 @@ from millrace.config.network_storage_governance_observability import Bucket, Dis
 from millrace.config.queries import DeriveQuery, LandQuery
 from millrace.sizing import plan
 from millrace.verify import aws_target
+from millrace.verify.environment_copy import NAME as NAMES
 from millrace.verify.environment_copy import (
-    CLUSTER_TAG,
     SHARDS,
     TAG,
     VerificationSettings,
     random_verification_name,
     write_verification_environment,
 )
-from millrace.verify.environment_copy import NAME as NAMES
 from tests.unit.verify.conftest import ACCOUNT, NAME, ROOT, Make, environment
 
 KAFKA_ONLY = """\
@@ -129,14 +128,17 @@ def test_a_cluster_inside_the_model_s_own_network_is_refused_for_an_account(make
     assert "--no-kafka" in str(problem)
 
 
-def test_an_external_cluster_can_be_used_from_anywhere(tmp_path: Path, make: Make) -> None:
-    model = kafka_only(tmp_path)
+def test_a_stack_creates_the_topic_on_an_existing_cluster_in_an_existing_network(
+    tmp_path: Path, make: Make
+) -> None:
+    external = kafka_only(tmp_path)
+    assert aws_target.existing_cluster_sections_for_topic(external) == {}
+    arn = "arn:aws:kafka:us-east-1:111122223333:cluster/shared/abcd1234-ab12-1"
+    file = tmp_path / "shop.yaml"
+    file.write_text(re.sub("theirs: {kind.*}", f"theirs: {{kind: msk, existing: '{arn}'}}", file.read_text()))
+    model = load(file, root=ROOT)
     copy = make(model, clusters=aws_target.existing_cluster_sections_for_topic(model))
     assert (copy.kafka_cluster, [*copy.sources]) == ("theirs", ["kafka"])
-    # No stack knows the topic, so that its tags must tell where it is.
-    assert copy.tags[CLUSTER_TAG] == "theirs"
-    assert CLUSTER_TAG not in make(model).tags
-    assert CLUSTER_TAG not in make(model, clusters={}, without_kafka=True).tags
 
 
 @pytest.mark.parametrize(

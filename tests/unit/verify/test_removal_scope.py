@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,24 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.cli.watch import run_verification as command
-from millrace.config import Environment, Names
-from millrace.config.kafka.login import NoLogin
-from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.config import Environment
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
-from millrace.sandbox.kill_and_restart_jobs import DrillError
 from millrace.verify.environment_copy import NAME as NAMES
 from millrace.verify.environment_copy import TAG
-from millrace.verify.removals import removal
-from millrace.verify.removals.removal import delete_scope_topics, delete_topic
 from millrace.verify.removals.removal_scope import (
     UNKNOWN,
     VerificationScope,
     removal_waves,
     verification_of_stack,
 )
-from tests.unit.verify.conftest import ACCOUNT, NAME, environment
-from tests.unit.verify.simulated_brokers import Brokers
-from tests.unit.verify.test_environment_copy import kafka_only
+from tests.unit.verify.conftest import NAME, environment
 
 MINIMAL = environment("minimal")
 OWN = VerificationScope("hello/minimal", NAME, f"hello-{NAME}")
@@ -43,7 +33,7 @@ def stack(name: str, tags: dict[str, str]) -> dict[str, Any]:
 def test_a_stack_with_both_marks_belongs_to_its_verification() -> None:
     result = verification_of_stack(stack(f"hello-{NAME}-storage", WHOLE), MINIMAL)
     assert result == OWN
-    assert (result.verified_environment_name, result.cluster) == ("minimal", "")
+    assert result.verified_environment_name == "minimal"
     assert result.tags.items() <= WHOLE.items()
 
 
@@ -111,72 +101,6 @@ def test_the_model_s_own_stacks_never_belong_to_one() -> None:
     own: Environment = MINIMAL
     tags = {TAG: "hello/minimal", ENVIRONMENT: own.name, PROJECT: own.project}
     assert verification_of_stack(stack("hello-minimal-storage", tags), own) is None
-
-
-@pytest.mark.parametrize(
-    "topic", ["orders", f"hello-{NAME}", f"hello-{NAME}0-records", f"x-hello-{NAME}-records"]
-)
-def test_no_other_topic_is_ever_deleted(topic: str) -> None:
-    """Refused before any broker is asked: there is none at that address."""
-    with pytest.raises(
-        DrillError, match=f"topic {topic} is not deleted, because its name does not begin with hello-{NAME}-"
-    ):
-        delete_topic({"bootstrap.servers": "127.0.0.1:1"}, OWN, topic, 0.1)
-
-
-def test_all_its_topics_go_and_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    others = ["orders", f"hello-{NAME}", f"hello-{NAME}0-records", "hello-verify-ffff-records"]
-    monkeypatch.setattr(removal, "AdminClient", Brokers)
-    monkeypatch.setattr(
-        Brokers, "topics", dict.fromkeys([*others, f"hello-{NAME}-records", f"hello-{NAME}-more"])
-    )
-    delete_scope_topics({"bootstrap.servers": "theirs:9092"}, OWN, 1.0)
-    assert list(Brokers.topics) == others
-
-
-def test_a_topic_whose_brokers_do_not_answer_is_told_as_left(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    model = kafka_only(tmp_path)
-    servers = model.kafka["theirs"].model_copy(
-        update={"bootstrap_servers": "127.0.0.1:1", "authentication": NoLogin(kind="none")}
-    )
-    nobody = model.model_copy(update={"kafka": {"theirs": servers}})
-    aws = DeployedEnvironment(Names(nobody, ACCOUNT), lambda service: pytest.fail(service))
-    monkeypatch.setattr(command, "_TOPIC_SECONDS", 0.1)
-    (left,) = command._topics_left_after_deletion(aws, replace(OWN, cluster="theirs"), lambda _: None)
-    assert left.startswith(
-        f"topic hello-{NAME}-.* on theirs (the brokers of theirs do not answer this machine ("
-    )
-    (gone,) = command._topics_on_former_cluster(aws, replace(OWN, cluster="another"))
-    assert "on another, which is no longer in the environment" in gone
-    assert (
-        command._topics_on_former_cluster(aws, OWN)
-        == command._topics_left_after_deletion(aws, OWN, lambda _: None)
-        == []
-    )
-
-
-def test_topics_of_a_cluster_that_is_forgotten_keep_no_stack_and_are_told(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """No later `--clean` could find them: the stack would stay forever."""
-    nobody = kafka_only(tmp_path)
-    aws = DeployedEnvironment(Names(nobody, ACCOUNT), lambda service: pytest.fail(service))
-    kept: list[list[str]] = []
-
-    def remove(*_: object, topics: Callable[[], list[str]], **__: object) -> removal.RemovalResult:
-        kept.append(topics())
-        return removal.RemovalResult(0, tuple(kept[-1]))
-
-    monkeypatch.setattr(command, "remove_verification", remove)
-    monkeypatch.setattr(
-        command, "_topics_left_after_deletion", lambda _, scope, __: [f"topic on {scope.cluster}"]
-    )
-    forgotten = command._remove_verification(aws, replace(OWN, cluster="another"), lambda _: None)
-    there = command._remove_verification(aws, replace(OWN, cluster="theirs"), lambda _: None)
-    assert kept == [[], ["topic on theirs"]]
-    assert (len(forgotten.remains), there.remains) == (1, ("topic on theirs",))
 
 
 def test_the_way_out_is_the_command_while_a_stack_is_there_and_by_hand_where_none_is(
