@@ -20,7 +20,6 @@ from millrace.config.model import ExternalCluster, MskCluster
 from millrace.config.network_storage_governance_observability import Bucket
 from millrace.config.sources.kafka import READS_TOPIC, arn_within_cluster
 
-from ..constructs.event_log_copier import FLAT_PREFIX
 from ..environment_permission_scope import PermissionScope
 from ..launch.job_spark_settings import database_location
 from .job_permissions import grants_denying_version_writes
@@ -158,10 +157,8 @@ def grants_to_read_topics(scope: PermissionScope) -> list[Grant]:
 
 def grants_to_read_event_logs(scope: PermissionScope) -> list[Grant]:
     """Read the jobs' Spark event logs."""
-    environment, bucket = scope.names.environment, scope.names.bucket_arn("event-logs")
-    prefixes = [f"{section.engine}/{job}" for job, section in environment.jobs.items()]
-    if environment.history is not None:
-        prefixes.append(FLAT_PREFIX)
+    bucket = scope.names.bucket_arn("event-logs")
+    prefixes = [f"{section.engine}/{job}" for job, section in scope.names.environment.jobs.items()]
     return [
         allow("ReadEventLogs", ["s3:GetObject"], [f"{bucket}/{prefix}/*" for prefix in prefixes], why=FILES),
         allow_listing_prefixes("ListEventLogs", bucket, prefixes),

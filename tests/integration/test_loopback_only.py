@@ -55,7 +55,7 @@ def test_every_server_listens_on_this_machine_only(tmp_path, monkeypatch):
         stack.enter_context(opensearch.running())
         logs = tmp_path / "event-logs"
         logs.mkdir()
-        server = history_server.start_history_server({"spark.history.fs.logDirectory": logs.as_uri()}, {})
+        server = history_server.start_history_server(logs)
         stack.callback(server.process.stop)
         log = (tmp_path / "pages.log").open("wb")
         stack.callback(log.close)

@@ -1,4 +1,4 @@
-"""The local history server over a bucket, with the log of a real Spark run."""
+"""The local history server over copied logs, with the log of a real Spark run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from typing import Any
 import pytest
 
 from millrace.cli.watch.history_server import copy_newest_event_logs_flat
-from millrace.sandbox.programs.history_server import (
-    HistoryServer,
-    start_bucket_history_server,
-    start_history_server,
-)
+from millrace.sandbox.programs.history_server import HistoryServer, start_history_server
 from tests.integration.lifecycle.conftest import Machines
 
 pytestmark = pytest.mark.slow
@@ -35,26 +31,7 @@ def applications(server: HistoryServer) -> list[dict[str, Any]]:
         return list(json.loads(answer.read()))
 
 
-@pytest.mark.slow
-def test_the_server_reads_the_flat_prefix_of_the_bucket(machines: Machines, log: Path) -> None:
-    s3 = machines.stack.client("s3")
-    s3.create_bucket(Bucket="history-flat")
-    s3.upload_file(str(log), "history-flat", f"spark/{log.name}")
-    server = start_bucket_history_server(
-        "s3a://history-flat/spark/",
-        region=machines.stack.region,
-        credentials={"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"},
-        endpoint=machines.stack.endpoint,
-    )
-    try:
-        assert [(one["id"], one["name"]) for one in applications(server)] == [(RUN, "main.py")]
-    finally:
-        server.process.stop()
-
-
-def test_without_a_deployed_server_the_newest_logs_are_copied(
-    machines: Machines, log: Path, tmp_path: Path
-) -> None:
+def test_the_newest_logs_are_copied(machines: Machines, log: Path, tmp_path: Path) -> None:
     s3 = machines.stack.client("s3")
     s3.create_bucket(Bucket="history-two-engines")
     for key in (
@@ -72,7 +49,7 @@ def test_without_a_deployed_server_the_newest_logs_are_copied(
         s3, "history-two-engines", "emr/flights/", tmp_path / "emr", runs=5
     ) == ["eventlog_v2_r"]
     assert (tmp_path / "emr" / "eventlog_v2_r" / "events_1_r.zstd").exists()
-    server = start_history_server({"spark.history.fs.logDirectory": tmp_path.as_uri()}, {})
+    server = start_history_server(tmp_path)
     try:
         assert [one["name"] for one in applications(server)] == ["main.py"]
     finally:
