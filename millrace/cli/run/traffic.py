@@ -183,7 +183,9 @@ def traffic(
         else traffic_targets.sandbox_stream_target(environment, stream, kafka=kafka, kinesis=kinesis)
     )
     if aws and not yes:
-        _confirm_traffic(environment, stream, target, feed, records, seconds)
+        confirm_or_exit(
+            f"Send {_expected_records(feed, records, seconds):,} records to {target.where}?", yes=False
+        )
     path = ledger or RUN / "traffic" / f"{stream}-{time.strftime('%Y%m%dT%H%M%S')}.parquet"
     sent = _send_with_ledger(feed, target, records, seconds, path)
     outcome = {
@@ -290,29 +292,12 @@ def stream_feed_and_record_count(
     return _feed_and_record_count(environment, query, shape, source, None, seed, own_keys=True)
 
 
-def _confirm_traffic(
-    environment: Environment,
-    stream: str,
-    target: TrafficTarget,
-    feed: TrafficFeed,
-    records: int | None,
-    seconds: float | None,
-) -> None:
-    """Ask for confirmation with the amount and cost; without a terminal, --yes is needed."""
-    from millrace.sandbox.records import traffic_targets
-
-    expected = records
-    if seconds is not None:
-        shape = feed.shape
-        share = shape.burst_seconds / shape.burst_every * (shape.burst_factor - 1)
-        expected = min(records or sys.maxsize, round(seconds * shape.per_second * (1 + share)))
-    assert expected is not None
-    trial = dataclasses.replace(feed, choose=random.Random(0))
-    seen = [len(event.payload) + len(event.key) for event in trial.events(most=200)]
-    size = sum(seen) / len(seen)
-    dollars = traffic_targets.cost_of_put_records(environment, stream, expected, size)
-    what = f"{expected:,} records, {expected * size / 1e6:,.1f} MB, about ${dollars:,.4f}, to {target.where}"
-    confirm_or_exit(f"Send {what}?", yes=False)
+def _expected_records(feed: TrafficFeed, records: int | None, seconds: float | None) -> int:
+    shape, most = feed.shape, records or sys.maxsize
+    if seconds is None:
+        return most
+    share = shape.burst_seconds / shape.burst_every * (shape.burst_factor - 1)
+    return min(most, round(seconds * shape.per_second * (1 + share)))
 
 
 def _send_with_ledger(

@@ -380,10 +380,6 @@ class StreamConfig(Model, ABC):
         """
         return ()
 
-    def put_charge(self, records: int, record_bytes: float) -> Charge | None:
-        """Return the cost of putting records of a mean size into it; None if it costs nothing."""
-        return None
-
     def finding_if_resize_refused(self, name: str, wanted: int) -> Finding | None:
         """Return a finding if the service does not allow a change to this number of partitions at once."""
         return None

@@ -326,15 +326,6 @@ class KinesisStream(StreamConfig):
             names, names.stream(name), readers, created=self.is_created
         )
 
-    def put_charge(self, records: int, record_bytes: float) -> Charge:
-        """Return the cost of PUT units, or of gigabytes."""
-        by = (
-            kinesis_charges_and_metrics.put_on_demand_charge
-            if self.mode == "on-demand"
-            else kinesis_charges_and_metrics.put_units_charge
-        )
-        return by(records, record_bytes)
-
     def finding_if_resize_refused(self, name: str, wanted: int) -> Finding | None:
         """Return a finding if one change would more than double or halve the shards of the deployed stream."""
         now = self.shards_now

@@ -91,18 +91,6 @@ def on_demand_charges(traffic: Traffic, retention: timedelta, usage: MonthlyStre
         )
 
 
-def put_units_charge(records: int, record_bytes: float) -> Charge:
-    """Return the cost of putting records into a provisioned stream."""
-    units = records * -(-record_bytes // _PUT_UNIT) / 1e6
-    return Charge("puts", units, "kinesis.million_put_units", f"{records:,} records", assumed=False)
-
-
-def put_on_demand_charge(records: int, record_bytes: float) -> Charge:
-    """Return the cost of putting records into an on-demand stream."""
-    written_gb = records * _rounded_to_kib(record_bytes) / GB
-    return Charge("data in", written_gb, "kinesis.on_demand.gb_in", f"{records:,} records", assumed=False)
-
-
 def _rounded_to_kib(record_bytes: float) -> int:
     return math.ceil(record_bytes / _KB) * _KB
 

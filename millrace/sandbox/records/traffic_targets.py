@@ -21,7 +21,6 @@ from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark
 from millrace.sandbox.programs.toolchain import exclude_local_servers_from_proxies
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from millrace.sandbox.schemas import read_sample_records
-from millrace.sizing.prices_and_limits import price_table_of_region
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -242,21 +241,6 @@ def deployed_stream_target(environment: Environment, name: str) -> TrafficTarget
 def _traffic_target_on_account(environment: Environment, name: str) -> TrafficTarget:
     stream, aws = environment.streams[name], connect_to_account(environment)
     return server_for_stream(stream, name).deployed_target(aws, stream, physical_stream_name(aws.names, name))
-
-
-def cost_of_put_records(environment: Environment, name: str, records: int, record_bytes: float) -> float:
-    """Return the dollars for records put into a stream, such as Kinesis' PUT units; a Kafka topic has no price by record.
-
-    Parameters
-    ----------
-    records, record_bytes
-        Number of records, and their mean size with key.
-    """
-    if (charge := environment.streams[name].put_charge(records, record_bytes)) is None:
-        return 0.0
-    return charge.quantity * price_table_of_region(environment.region, environment.value_locations.root).usd(
-        charge.price
-    )
 
 
 def physical_stream_name(names: Names, name: str) -> str:
