@@ -92,7 +92,7 @@ def sandbox_or_account_with_connection(
     return deployment_on_aws(aws), aws
 
 
-def read_log_lines(job: str, since: datetime) -> list[LogLine]:
+def read_log_lines(job: str, since: datetime | None = None) -> list[LogLine]:
     """Return the log lines of a job's runs, each run's lines in order; the runs are ordered by their last write.
 
     A line has the time of the run's last one, since most have none.
@@ -109,13 +109,16 @@ def read_log_lines(job: str, since: datetime) -> list[LogLine]:
     lines: list[LogLine] = []
     for written, path in sorted((path.stat().st_mtime, path) for path in logs):
         at = datetime.fromtimestamp(written, UTC)
-        if at < since:
+        if since is not None and at < since:
             continue
         with path.open("rb") as file:
-            if file.seek(max(0, path.stat().st_size - _MOST_BYTES)):
-                file.readline()  # whose start is cut off
-            texts = (each.decode(errors="replace").rstrip("\r\n") for each in file)
-            lines += (LogLine(at, str(path), text) for text in texts)
+            begin = file.seek(max(0, path.stat().st_size - _MOST_BYTES))
+            if begin:
+                begin += len(file.readline())  # whose start is cut off
+            for each in file:
+                text = each.decode(errors="replace").rstrip("\r\n")
+                lines.append(LogLine(at, str(path), text, str(begin)))
+                begin += len(each)
     return lines
 
 

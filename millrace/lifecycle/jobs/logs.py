@@ -54,11 +54,14 @@ class LogLine:
         Time of writing, UTC; None where unknown.
     source
         Log group and stream, or a file.
+    place
+        Place in its source, as several lines may have the same text: the event's id, or the start in the file.
     """
 
     at: datetime | None
     source: str
     text: str
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,8 @@ class LoggedFailure:
         Python's. ``exception``: the JVM's, on the driver or an executor.
     query
         None where no query is named.
+    place
+        Of its first line, see :class:`LogLine`.
     """
 
     kind: Kind
@@ -79,6 +84,7 @@ class LoggedFailure:
     source: str
     query: str | None
     text: str
+    place: str = ""
 
 
 def log_groups(aws: DeployedEnvironment, job: str) -> list[str]:
@@ -154,7 +160,7 @@ def newest_failures(aws: DeployedEnvironment, job: str, since: datetime, most: i
         block = [line]
         if not line.text.startswith("{"):
             block = _stream_lines_after(aws, group, stream, line)
-        first = find_failures(block)[0]
+        first = replace(find_failures(block)[0], place=line.place)
         # A trace may name further errors, which are not failures of their own.
         seen |= {(each.source, each.at, each.text) for each in block[: len(first.text.splitlines())]}
         result.append(first)
@@ -182,9 +188,9 @@ def _newest_lines_with_group_and_stream(
                         **({"filterPattern": pattern} if pattern else {}),
                     ):
                         stream = str(event["logStreamName"])
-                        text = str(event["message"]).rstrip()
-                        result[str(event["eventId"])] = (
-                            LogLine(_time_of_event(event), f"{group} {stream}", text),
+                        place, text = str(event["eventId"]), str(event["message"]).rstrip()
+                        result[place] = (
+                            LogLine(_time_of_event(event), f"{group} {stream}", text, place),
                             (group, stream),
                         )
         if len(result) >= most or begin == since:
@@ -233,13 +239,13 @@ def _yield_failures(lines: Sequence[LogLine]) -> Iterator[LoggedFailure]:
         if (own := parse_event_line(line.text)) is not None:
             if own.get("event") == "failed":
                 why = str(own.get("error", "no reason given"))
-                yield LoggedFailure("failed", line.at, line.source, own.get("query"), why)
+                yield LoggedFailure("failed", line.at, line.source, own.get("query"), why, line.place)
             continue
         if (kind := next((kind for first, kind in _FIRST_LINES if first.match(line.text)), None)) is None:
             continue
         end = _index_after_failure(lines, at, kind)
         text = "\n".join(each.text for each in lines[at - 1 : min(end, at - 1 + _MOST_LINES)])
-        yield LoggedFailure(kind, line.at, line.source, None, text)
+        yield LoggedFailure(kind, line.at, line.source, None, text, line.place)
         at = end
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -14,7 +16,9 @@ from botocore.stub import Stubber
 from typer.testing import CliRunner
 
 from millrace.cli.app import app
+from millrace.cli.watch import logs as command
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.lifecycle.aws_error_messages import TransientError
 from millrace.lifecycle.jobs import logs
 from millrace.lifecycle.jobs.logs import LogLine
 from millrace.sandbox import operate_running_sandbox
@@ -151,6 +155,91 @@ def test_runs_that_wrote_nothing_since_are_left_out(left_running: Path) -> None:
     os.utime(two)
     assert run("departures", "--since", "30m")[1] == f"{FAILED}\n"
     assert run("departures", "--since", "30m", "--errors")[1].count("LossError: gone") == 1
+
+
+def following(monkeypatch: pytest.MonkeyPatch, *meanwhile: Callable[[], None]) -> None:
+    """Let something happen in each of the pauses of a command that follows, and then Ctrl-C."""
+    turns = iter(meanwhile)
+
+    def sleep(_: float) -> None:
+        turn = next(turns, None)
+        if turn is None:
+            raise KeyboardInterrupt
+        turn()
+
+    monkeypatch.setattr(command, "time", SimpleNamespace(sleep=sleep))
+
+
+def test_following_a_sandbox_shows_what_is_written_and_nothing_again(
+    left_running: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = left_running / "jobs"
+    file, quiet = (jobs / f"departures-{number}" / "driver.log" for number in (1, 2))
+    file.write_text("".join(f"line {number}\n" for number in range(500)))
+
+    def write(path: Path, text: str) -> Callable[[], None]:
+        def append() -> None:
+            path.parent.mkdir(exist_ok=True)
+            with path.open("a") as stream:
+                stream.write(text)
+
+        return append
+
+    following(
+        monkeypatch,
+        write(file, "line 7\n"),  # as another one was, long ago
+        lambda: None,
+        write(quiet, "\nback\n"),
+        write(jobs / "departures-3" / "driver.log", "a new run\n"),
+    )
+    status, told, _ = run("departures", "--follow", "--lines", "2")
+    assert status == 0
+    assert told.splitlines() == ["line 498", "line 499", "line 7", "back", "a new run"]
+    following(monkeypatch, write(file, PYTHON), write(file, "26/11/21 08:00:03 WARN x\n"))
+    assert run("departures", "--follow", "--errors", "--lines", "1")[1].count("KeyError: 'x'") == 1
+
+
+def test_following_a_deployed_job_shows_what_comes_and_nothing_again(
+    aws: DeployedEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "connect_to_account", lambda _: aws)
+    put(aws, GROUP, *(f"old {number}" for number in range(300)), stream="old", ago=timedelta(minutes=40))
+    put(aws, GROUP, *(f"line {number}" for number in range(300)), ago=timedelta(minutes=2))
+
+    def come(stream: str, *texts: str, ago: timedelta = timedelta()) -> Callable[[], None]:
+        return lambda: put(aws, GROUP, *texts, stream=stream, ago=ago)
+
+    following(
+        monkeypatch,
+        come("one", "new", "new"),
+        lambda: None,
+        come("two", "late", ago=timedelta(minutes=3)),
+        come("three", "too late", ago=timedelta(minutes=7)),
+    )
+    given = ["logs", "clicks", "--env", "minimal", "--follow"]
+    done = CliRunner().invoke(app, [*given, "--lines", "2"])
+    assert done.stdout.splitlines() == ["line 298", "line 299", "new", "new", "late"]
+    following(monkeypatch, come("four", *PYTHON.splitlines()), come("five", FAILED))
+    done = CliRunner().invoke(app, [*given, "--errors"])
+    assert [done.stdout.count(each) for each in ("etl.record.errors.LossError", "LossError: gone")] == [1, 1]
+
+
+def test_a_look_that_is_not_answered_ends_no_following(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    looks = iter([TransientError("no network"), [line("new")]])
+
+    def whole(_: datetime | None) -> list[LogLine]:
+        result = next(looks)
+        if isinstance(result, TransientError):
+            raise result
+        return result
+
+    following(monkeypatch, lambda: None, lambda: None)
+    command._print_new_entries_until_interrupt(
+        command._LogReader(lambda _: [], whole, late=None), set(), as_json=False
+    )
+    assert capsys.readouterr().out == "new\n"
 
 
 def test_lines_are_looked_for_as_long_as_they_are_kept(aws: DeployedEnvironment) -> None:
