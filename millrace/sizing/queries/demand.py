@@ -119,6 +119,8 @@ class QueryDemand:
     def part_of_stream(self, stream: str) -> QueryDemand:
         """Return the part of the demand that one of its streams causes."""
         part = self.streams[stream]
+        if part == 1.0:
+            return self
         return replace(
             self,
             needed=self.needed * part,
