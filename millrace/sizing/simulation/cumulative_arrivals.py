@@ -171,7 +171,7 @@ class Arrivals:
 def _union(one: Floats, other: Floats) -> Floats:
     """Return the numbers of both in order, each once; NumPy's own function imports masked arrays, which takes longer than a small plan."""
     both = np.sort(np.concatenate((one, other)))
-    return both[np.append(True, both[1:] != both[:-1])]
+    return both[np.diff(both, prepend=-np.inf) > 0]
 
 
 def _interpolate(points: Sequence[float], values: Sequence[float], place: int, at: float) -> float:
