@@ -197,7 +197,9 @@ class QueryBase(Model):
             (*place, "sink", end.sink.named_by): end.sink.catalog_table
             for place, end in self.sinks_by_place.items()
         }
-        own = {(key,): getattr(self, key, None) for key in ("table", "dead_letters")}
+        # A key that a model does not have is looked up slowly.
+        keys = [key for key in ("table", "dead_letters") if key in type(self).model_fields]
+        own = {(key,): getattr(self, key) for key in keys}
         return {place: table for place, table in (sinks | own).items() if table is not None}
 
 

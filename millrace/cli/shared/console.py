@@ -109,10 +109,15 @@ def print_rich(*parts: RenderableType, stream: TextIO | None = None) -> None:
     """Print to a terminal with its width and colours; otherwise as plain lines without padding."""
     stream = stream or sys.stdout
     if stream.isatty():
-        Console(file=stream, highlight=False, soft_wrap=False).print(*parts, sep="\n")
+        Console(file=stream, highlight=False, soft_wrap=False, emoji=False).print(*parts, sep="\n")
         return
     console = Console(
-        file=stream, highlight=False, width=_PIPE_WIDTH, color_system=None, force_terminal=False
+        file=stream,
+        highlight=False,
+        width=_PIPE_WIDTH,
+        color_system=None,
+        force_terminal=False,
+        emoji=False,
     )
     with console.capture() as captured:
         console.print(*parts, sep="\n")

@@ -12,7 +12,7 @@ from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.document.yaml_tree import is_file
 from millrace.config.formats import KINDS as FORMATS
 from millrace.config.formats import PayloadFormat
-from millrace.config.formats.base import MOST_SCHEMA_BYTES, FormatUse
+from millrace.config.formats.base import MOST_SCHEMA_BYTES, FormatUse, file_in_project
 from millrace.config.formats.change_format_base import ChangeFormat
 from millrace.config.formats.debezium import DebeziumFormat
 from millrace.config.model import Environment
@@ -243,8 +243,8 @@ def check_format(path: Path, query: Payload, root: FilePath) -> Iterator[Finding
     Finding
         Nothing if the job can start with them.
     """
-    payload_format, pipelines = query.format, (root / "pipelines").resolve()
-    use = FormatUse(path, query, (root / query.schema_).resolve(), root)
+    payload_format, pipelines = query.format, file_in_project(root, "pipelines")
+    use = FormatUse(path, query, file_in_project(root, query.schema_), root)
     if use.schema.suffix != payload_format.suffix or not use.schema.is_relative_to(pipelines):
         of = f" for format {payload_format.kind}"
         if "format" not in query.model_fields_set:

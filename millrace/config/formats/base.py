@@ -30,17 +30,19 @@ def schema_file_below_pipelines(root: FilePath, name: str) -> FilePath:
     ValueError
         It is not below ``pipelines/``, no plain file, or too large.
     """
-    file = (root / name).resolve()
-    if not (file.is_relative_to(_pipelines_folder(root)) and file.is_file()):
+    file = file_in_project(root, name)
+    if not (file.is_relative_to(file_in_project(root, "pipelines")) and file.is_file()):
         raise ValueError(f"{name} is no file below pipelines/")
     if file.stat().st_size > MOST_SCHEMA_BYTES:
         raise ValueError(f"{name} has more than {MOST_SCHEMA_BYTES:,} bytes")
     return file
 
 
-@lru_cache(maxsize=16)
-def _pipelines_folder(root: FilePath) -> FilePath:
-    return (root / "pipelines").resolve()
+@lru_cache(maxsize=1024)
+def file_in_project(root: FilePath, name: str) -> FilePath:
+    """Return a file or folder of a project, without links in its path."""
+    # Queries share schemas, and the system is asked about each folder above one.
+    return (root / name).resolve()
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from millrace.config.base import grouped
 from millrace.config.document.problems import dotted_path
 from millrace.config.kafka.clusters import MskCluster
 from millrace.config.model import Environment, Stream
@@ -149,9 +150,11 @@ def _undersized_sink_stream_lines(environment: Environment, demands: list[QueryD
 
 def driver_load_shares(demands: list[QueryDemand], jobs: Mapping[str, JobPlan]) -> dict[str, float]:
     """Return the share of their drivers' time that the batches of jobs with several queries take, by job."""
-    own = {name: [demand for demand in demands if demand.job == name] for name in jobs}
+    own = grouped((demand.job, demand) for demand in demands)
     return {
-        name: driver_cores_kept_busy(each) / jobs[name].vcpu for name, each in own.items() if len(each) > 1
+        name: driver_cores_kept_busy(own[name]) / job.vcpu
+        for name, job in jobs.items()
+        if len(own.get(name, ())) > 1
     }
 
 

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from millrace.config.base import Model, grouped
 from millrace.config.document.problems import Finding
 from millrace.config.job_networks import reason_job_runs_in_vpc
-from millrace.config.model import Environment, MskCluster
+from millrace.config.model import Environment, Job, MskCluster
+from millrace.config.queries import DeriveQuery, LandQuery, Query
 from millrace.sizing.cost import SECONDS, stream_cost_items
 from millrace.sizing.jobs.job_plan import job_plan_and_findings
 from millrace.sizing.jobs.queries_on_cores import (
@@ -89,6 +90,8 @@ class JobPlanner:
         self._planned: dict[tuple[str, tuple[int, ...]], Planned] = {}
         self._readers = demands_by_stream([each for own in self.demands.values() for each in own])
         self._cluster_usd: dict[tuple[str, int], float] = {}
+        self.asked_cluster_usd: dict[tuple[str, int], float] = {}
+        """Dollars a month of clusters, by their partitions, that somebody asked for since this was cleared."""
         self._stream_usd: dict[tuple[str, int], float] = {}
         self._added_up: tuple[Mapping[str, int], dict[str, int]] = ({}, {})
         """Partitions of all streams, and the sum of those of each cluster's topics."""
@@ -97,6 +100,13 @@ class JobPlanner:
         self._topics = grouped(
             (cluster, name) for name, cluster in self._clusters.items() if cluster is not None
         )
+
+    def demands_without_names(self, job: str, streams: Mapping[str, int]) -> list[tuple[object, ...]]:
+        """Return the demands of a job by its driver's cores, with the numbers of streams, as a search for sizes reads them."""
+        return [
+            (cores, [each.numbers_by_stream(streams) for each in demands])
+            for cores, demands in self.by_driver[job].items()
+        ]
 
     def source_partitions(
         self, demands: Iterable[QueryDemand], partitions: Mapping[str, int]
@@ -201,7 +211,11 @@ class JobPlanner:
                 clusters[cluster] = None
             else:
                 usd += self._usd_of_stream(name, others.get(name, partitions[name]))
-        return usd + sum(self._usd_of_cluster(each, partitions, others) for each in clusters)
+        more = dict.fromkeys(clusters, 0)
+        for name, number in others.items():
+            if (cluster := self._clusters[name]) in more:
+                more[cluster] += number - partitions[name]
+        return usd + sum(self.usd_of_cluster(each, partitions, number) for each, number in more.items())
 
     def _usd_of_stream(self, name: str, number: int) -> float:
         if (name, number) not in self._stream_usd:
@@ -218,19 +232,18 @@ class JobPlanner:
             self._stream_usd[name, number] = usd
         return self._stream_usd[name, number]
 
-    def _usd_of_cluster(self, name: str, partitions: Mapping[str, int], others: Mapping[str, int]) -> float:
+    def usd_of_cluster(self, name: str, partitions: Mapping[str, int], more: int) -> float:
+        """Return the dollars a month of a cluster with so many partitions more than all streams have; infinity if pins do not allow it."""
         cluster = self.environment.kafka[name]
         if not isinstance(cluster, MskCluster) or cluster.existing is not None:
             return 0.0
         base, together = self.load_and_partitions_of_cluster(name, partitions)
-        more = sum(
-            number - partitions[topic] for topic, number in others.items() if self._clusters[topic] == name
-        )
         key = name, together + more
         if key not in self._cluster_usd:
             load = replace(base, partitions=key[1])
             sized, _ = cluster_plan_and_findings(self.environment, name, cluster, load, self.prices)
             self._cluster_usd[key] = math.inf if sized is None else sum(line.usd for line in sized.cost)
+        self.asked_cluster_usd[key] = self._cluster_usd[key]
         return self._cluster_usd[key]
 
     def load_and_partitions_of_cluster(
@@ -245,6 +258,22 @@ class JobPlanner:
         if name not in self._loads:
             self._loads[name] = cluster_load(self.environment, name, partitions, self._readers)
         return self._loads[name], sums[name]
+
+
+def job_without_names(job: Job) -> Job:
+    """Return a job with numbers for the names of queries and of tables that these land, without those of a land query's stream and of other tables."""
+    queries: dict[str, Query] = {}
+    tables = [getattr(query, "table", None) for query in job.queries.values()]
+    for number, query in enumerate(job.queries.values()):
+        changed: dict[str, object] = {}
+        if isinstance(query, LandQuery):
+            changed = {"source": "", "table": ""}
+        elif isinstance(query, DeriveQuery) and query.sink.in_catalog:
+            sink = query.sink.model_copy(update={query.sink.named_by: ""})
+            source = tables.index(query.source) if query.source in tables else query.source
+            changed = {"source": source, "sink": sink}
+        queries[f"{number}"] = query.model_copy(update=changed)
+    return job.model_copy(update={"queries": queries})
 
 
 def _say_the_same(one: Model, other: Model) -> bool:

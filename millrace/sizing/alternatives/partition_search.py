@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from millrace.config.job_networks import reason_job_runs_in_vpc
-from millrace.sizing.alternatives.job_planner import JobPlanner
+from millrace.sizing.alternatives.job_planner import JobPlanner, job_without_names
 from millrace.sizing.alternatives.partition_candidates import (
     CONTESTED,
     candidates_for_shared_cores,
@@ -33,6 +34,21 @@ _WAVES = (1, 2, 3)
 
 _PLANNED = 8
 """Partitions for bounded runs that are planned and priced exactly, the cheapest by an estimate."""
+
+
+class _Search(NamedTuple):
+    """A search for the partitions of a job's streams.
+
+    Attributes
+    ----------
+    cluster_usd
+        Dollars a month of each cluster with so many partitions more than at the begin, for each number that was tried.
+    partitions
+        Those that were chosen, in the order of the streams.
+    """
+
+    cluster_usd: Mapping[tuple[str, int], float]
+    partitions: Sequence[int]
 
 
 def cheapest_partitions(
@@ -86,30 +102,49 @@ def _made_or_new_partitions_of_job(
     chosen: dict[str, int],
     fitting: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return the partitions of the streams of a job that cost the least together with it, as found before where all that decides is the same."""
+    """Return the partitions of the streams of a job that cost the least together with it.
+
+    Found before where all but names is the same, and the clusters cost the same with each number of partitions that was tried.
+    """
     environment, jobs = planner.environment, _jobs_that_read(job, readings, own)
-    streams = {name: 0 for each in jobs for demand in planner.demands[each] for name in demand.streams}
+    demands = [demand for each in jobs for demand in planner.demands[each]]
+    numbered = dict.fromkeys(name for demand in demands for name in demand.streams)
+    streams = {name: number for number, name in enumerate(numbered)}
     clusters = {name: 0 for each in own if (name := environment.streams[each].cluster_name) is not None}
+    key = (
+        *((streams[name], *each.items(), fitting[name], readings[name].spare) for name, each in own.items()),
+        *((chosen[name], planner.least[name]) for name in streams),
+        *(demand.needed for demand in demands),
+    )
     members = [
-        *map(environment.jobs.__getitem__, jobs),
+        *(job_without_names(environment.jobs[each]) for each in jobs),
         *map(environment.streams.__getitem__, streams),
         *map(environment.kafka.__getitem__, clusters),
     ]
     values = (
-        own,
-        [(fitting[name], readings[name].spare) for name in own],
-        [planner.by_driver[each] for each in jobs],
-        [reason_job_runs_in_vpc(environment, each) for each in jobs],
-        [(chosen[name], planner.least[name]) for name in streams],
-        [planner.load_and_partitions_of_cluster(name, chosen) for name in clusters],
+        [planner.demands_without_names(each, streams) for each in jobs],
+        [reason_job_runs_in_vpc(environment, each) is None for each in jobs],
+        # Of queries of several jobs that are alike otherwise, the first one decides.
+        [
+            [(jobs.index(each.job), each.query) for each in readings[name].readers]
+            for name in own
+            if len(jobs) > 1
+        ],
         environment.zone_count,
     )
-    return planner.made.result(
-        (job, *jobs, *streams),
-        members,
-        values,
-        lambda: _cheapest_partitions_of_job(planner, readings, job, own, chosen, fitting),
+    searches: list[_Search] = planner.made.result(key, members, values, list)
+    begin = {name: planner.load_and_partitions_of_cluster(name, chosen)[1] for name in clusters}
+    for search in searches:
+        tried = search.cluster_usd.items()
+        if all(planner.usd_of_cluster(name, chosen, more) == usd for (name, more), usd in tried):
+            return dict(zip(own, search.partitions, strict=True))
+    planner.asked_cluster_usd.clear()
+    found = _cheapest_partitions_of_job(planner, readings, job, own, chosen, fitting)
+    asked = planner.asked_cluster_usd.items()
+    searches.append(
+        _Search({(name, number - begin[name]): usd for (name, number), usd in asked}, [*found.values()])
     )
+    return found
 
 
 def _cheapest_partitions_of_job(

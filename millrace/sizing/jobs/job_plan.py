@@ -274,7 +274,9 @@ def _size_queries_and_workers(
     way, choices = worker_offer_and_all_choices(job, cores, memory, prices, share, driver_cores)
     problems += _findings_of_too_small_worker(name, job, way, memory)
     made = _QueriesAndWorkers(problems, limits, memory, run, way, choices, spreads)
-    if least_limits:
+    # Without pins, no worker costs less than for the least memory.
+    pinned = job.cores or job.max_workers
+    if least_limits or (not pinned and share * least_workers_usd(job, cores, prices) > way.usd - CENT):
         return made
     fetching_none = replace(memory, per_task=service_limits()["memory.writer_mib_per_task"] * MIB)
     lightest, _ = worker_offer_and_all_choices(job, cores, fetching_none, prices, share, driver_cores)

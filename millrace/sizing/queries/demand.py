@@ -110,9 +110,17 @@ class QueryDemand:
         """Beginning of its numbers' keys in the plan."""
         return f"jobs.{self.job}.queries.{self.query}"
 
+    def numbers_by_stream(self, streams: Mapping[str, int]) -> dict[str, object]:
+        """Return all of it that sizes depend on: the numbers of its streams in place of names, and no words."""
+        words = ("job", "query", "share", "sla_of", "inputs", "spares")
+        found = {key: value for key, value in vars(self).items() if key not in words}
+        return found | {"streams": {streams[name]: part for name, part in self.streams.items()}}
+
     def part_of_stream(self, stream: str) -> QueryDemand:
         """Return the part of the demand that one of its streams causes."""
         part = self.streams[stream]
+        if part == 1.0:
+            return self
         return replace(
             self,
             needed=self.needed * part,

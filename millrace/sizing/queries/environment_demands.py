@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 
 from millrace.config.base import grouped
 from millrace.config.checks.kafka import partition_lists_by_stream_and_table
@@ -134,6 +134,8 @@ class _QueryFacts:
         }
         self.shares = LatencyShares(environment, self.speeds)
         self.landing = self.shares.landing
+        self.longest_trigger = cache(partial(_longest_trigger, self))
+        self.seconds_that_a_batch_may_hold = cache(partial(_seconds_that_a_batch_may_hold, self))
         self._landing_works: dict[str, QueryWork] = {}
         self._triggers: dict[str, float] = {}
         self.joined: dict[str, frozenset[str]] = {}
@@ -170,7 +172,7 @@ class _QueryFacts:
         """
         if job not in self._triggers:
             queries = self.environment.jobs[job].queries
-            own = (_longest_trigger(self, job, name, query) for name, query in queries.items())
+            own = (self.longest_trigger(job, name) for name in queries)
             self._triggers[job] = min(own) if len(queries) > 1 else math.inf
         return self._triggers[job] if self._triggers[job] > overhead else math.inf
 
@@ -184,12 +186,12 @@ class _QueryFacts:
             speed = self.speeds[job, name]
             if (pinned := self.environment.jobs[job].run_every or query.trigger) is None:
                 alone = min(
-                    _longest_trigger(self, job, name, query),
+                    self.longest_trigger(job, name),
                     self.longest_trigger_seconds(job, speed.overhead),
                 )
                 room = self.shares.of_query(job, query).seconds * (1 - WORKING)
                 room -= speed.overhead + speed.per_record
-                longest = max(alone, min(_seconds_that_a_batch_may_hold(self, job, query), room))
+                longest = max(alone, min(self.seconds_that_a_batch_may_hold(job, name), room))
             else:
                 alone = longest = pinned.total_seconds()
             for stream in query.source_stream_names:
@@ -198,21 +200,21 @@ class _QueryFacts:
         return triggers_that_shards_answer(paces)
 
 
-def _longest_trigger(facts: _QueryFacts, job: str, name: str, query: Query) -> float:
+def _longest_trigger(facts: _QueryFacts, job: str, name: str) -> float:
     """Return the longest trigger of a query by its SLA, and by what memory and retention hold."""
+    query = facts.environment.jobs[job].queries[name]
     work = QueryWork(1.0, 0.0, facts.speeds[job, name].overhead, facts.shares.of_query(job, query).seconds)
     if isinstance(query, SourceQueryBase):
-        work = work_with_trigger_limit(
-            work, _seconds_that_a_batch_may_hold(facts, job, query), followed=False
-        )
+        work = work_with_trigger_limit(work, facts.seconds_that_a_batch_may_hold(job, name), followed=False)
     return work.longest_batch_seconds
 
 
-def _seconds_that_a_batch_may_hold(facts: _QueryFacts, job: str, query: Query) -> float:
+def _seconds_that_a_batch_may_hold(facts: _QueryFacts, job: str, name: str) -> float:
     """Return the seconds of arrivals that memory, retention and a stated limit hold of a query and of those whose tables are joined with its own.
 
     Beside joined batches, tables or state a longer trigger saves next to nothing, and its batches take the memory of these.
     """
+    query = facts.environment.jobs[job].queries[name]
     # Tables that are joined get one trigger, so that the join reads whole batches of both.
     tables = facts.joined.get(query.table, ()) if isinstance(query, LandingQueryBase) else ()
     each: list[tuple[str, Query]] = [
@@ -300,7 +302,7 @@ def _query_demand(
     if isinstance(query, SourceQueryBase):
         followed = isinstance(query, LandingQueryBase) and query.table in facts.shares.readers
         work = work_with_trigger_limit(
-            work, _seconds_that_a_batch_may_hold(facts, job_name, query), followed=followed
+            work, facts.seconds_that_a_batch_may_hold(job_name, query_name), followed=followed
         )
         work = replace(
             work, most_trigger=min(work.most_trigger, facts.longest_trigger_seconds(job_name, work.overhead))
@@ -383,10 +385,10 @@ def _streams_of_query(facts: _QueryFacts, query: Query) -> tuple[str, ...]:
 
 def _peak_rates_by_stream(facts: _QueryFacts, query: Query) -> dict[str, float]:
     """Return the records per second of a query's streams at the peak."""
-    found = dict.fromkeys(_streams_of_query(facts, query), 0.0)
-    for name in _streams_of_query(facts, query):
-        traffic = facts.environment.streams[name].traffic
-        found[name] += traffic.peak_records_per_second * _topic_share_and_partitions(facts, query)[0]
+    names, (part, _) = _streams_of_query(facts, query), _topic_share_and_partitions(facts, query)
+    found = dict.fromkeys(names, 0.0)
+    for name in names:
+        found[name] += facts.environment.streams[name].traffic.peak_records_per_second * part
     return found
 
 

@@ -134,7 +134,8 @@ class ExecutorPool:
 
     def _occupy_random_executors(self, tasks: int, among: list[Executor]) -> list[Executor]:
         if tasks < len(among):
-            among = self._random.sample(among, tasks)
+            # One by choice is the same one, sooner.
+            among = [self._random.choice(among)] if tasks == 1 else self._random.sample(among, tasks)
             self._chosen = self._env.seconds
         for each in among:
             each.batches += 1
