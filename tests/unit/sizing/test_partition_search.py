@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 
-from millrace.sizing import total_cost
+from millrace.config import load
+from millrace.sizing import plan, total_cost
+from millrace.sizing.alternatives import partition_search
 from millrace.sizing.alternatives.job_planner import PlansMade
+from millrace.sizing.plan_as_plain_data import plan_as_plain_data
+from tests.performance.plan import large
 from tests.unit.sizing.plan_relations import (
     an_easier_environment_is_no_worse,
     cores_that_are_not_sized_would_not_be_chosen,
@@ -195,3 +200,28 @@ def test_more_cores_that_end_a_run_sooner_for_less_are_sized() -> None:
         topic(document, name)
     document["kafka"] = {"main": {"kind": "msk", "tier": "standard"}}
     cores_that_are_not_sized_would_not_be_chosen(document)
+
+
+def test_jobs_that_differ_in_names_alone_get_what_each_gets_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside one of them stands a job with another trigger, and all of their topics share a cluster."""
+    file = tmp_path / "alike.yaml"
+    # Rates repeat after fifty streams.
+    text = large(200, 100).replace("source: s107x,", "source: s107x, trigger: 5s,")
+    file.write_text(text, encoding="utf-8")
+    environment, searched = load(file), []
+    search = partition_search._cheapest_partitions_of_job
+
+    def counted(*asked: object) -> dict[str, int]:
+        searched.append(asked[2])
+        return search(*asked)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(partition_search, "_cheapest_partitions_of_job", counted)
+    together = plan_as_plain_data(plan(environment, simulated=False))
+    assert {"j7x", "j57x"} <= set(searched)
+    assert len(searched) < len(environment.jobs)
+    monkeypatch.setattr(PlansMade, "result", lambda *asked: asked[-1]())
+    searched.clear()
+    assert plan_as_plain_data(plan(environment, simulated=False)) == together
+    assert len(searched) == len(environment.jobs)
