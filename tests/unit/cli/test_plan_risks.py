@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.plan.plan_and_validate import simulated_plan_with_warnings
+from millrace.cli.plan.plan_and_validate import plan_keeps_all_slas, simulated_plan_with_warnings
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.shared.verdict import (
@@ -139,11 +139,19 @@ def test_a_shard_answers_so_many_calls_of_all_readers(
         assert sum(1 / each for each in triggers) <= 5
 
 
-def test_late_records_of_refused_reads_name_what_makes_fewer_calls(from_text: Loader) -> None:
-    environment = from_text(readers(6, "1s"))
-    verdict = plan_verdict(simulated_plan_with_warnings(environment, plan(environment)))
+def test_changes_that_end_refused_reads_are_plans_that_keep_the_sla(from_text: Loader) -> None:
+    verdict = plan_verdict(
+        simulated_plan_with_warnings(from_text(readers(6, "1s")), plan(from_text(readers(6, "1s"))))
+    )
     words = kinds(verdict)["throttled-reads"].words
-    assert words.endswith("fewer calls: `fan_out: true`, no `trigger` in the file, or a looser `latency`")
+    assert "`fan_out: true` of land-0, land-1 and land-2 would keep every SLA" in words
+    assert "`latency: 1500ms` of job-0, job-1, job-2 and 3 more would keep every SLA" in words
+    yaml = readers(6, "1s")
+    for number in range(3):
+        yaml = yaml.replace(f"table: t{number},", f"table: t{number}, fan_out: true,")
+    for tried in (yaml, readers(6, "1500ms")):
+        environment = from_text(tried)
+        assert plan_keeps_all_slas(environment, plan(environment))
 
 
 def test_brokers_without_tls_and_a_plan_above_its_limit_are_risks(from_text: Loader) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
+from millrace.cli.plan.report.remedies_of_throttled_reads import remedies_of_throttled_reads
 from millrace.cli.shared.verdict import Risk, Severity, also_concerned_text
 from millrace.config import Environment
 from millrace.sizing import Plan, total_cost
@@ -251,12 +252,13 @@ def _throttled_read_risks(checked: SimulatedPlan) -> Iterator[Risk]:
         if calls > most * (1 + 1e-9):
             severe = bool(late & paces.keys())
             does = "records are late" if severe else "batches wait, and records are in time"
+            ways = remedies_of_throttled_reads(environment, stream, [*paces], checked.total) if severe else ()
             yield _risk_of_queries(
                 checked,
                 "throttled-reads",
                 [*paces],
                 f"each shard of {stream} answers {most:g} GetRecords a second, and batches make {calls:.3g}: {does}{{also}}"
-                + "; fewer calls: `fan_out: true`, no `trigger` in the file, or a looser `latency`" * severe,
+                + "".join(f"; {way}" for way in ways),
                 severe=severe,
             )
 
