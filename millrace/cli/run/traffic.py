@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event as Stop
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -66,8 +66,14 @@ def traffic(
     ] = 0.0,
     late_by: Annotated[
         float,
-        typer.Option(min=0.001, help="Mean delay of late records in seconds."),
+        typer.Option(
+            min=0.001,
+            help="Delay of late records in seconds: the mean, or the maximum for --lateness uniform.",
+        ),
     ] = 30.0,
+    lateness: Annotated[
+        Literal["exponential", "uniform"], typer.Option(help="Distribution of the delay.")
+    ] = "exponential",
     time_field: Annotated[
         str | None, typer.Option("--time", help="Field of the timestamp. Default: the first timestamp field.")
     ] = None,
@@ -142,7 +148,7 @@ def traffic(
     factor, length, every = _parse_burst(burst)
     shape = TrafficShape(
         per_second=rate, burst_factor=factor, burst_every=every, burst_seconds=length, dirty=dirty,
-        duplicates=duplicates, late=late, late_seconds=late_by, time=time_field, key=key,
+        duplicates=duplicates, late=late, late_seconds=late_by, lateness=lateness, time=time_field, key=key,
         keys=keys or 10_000, hot=hot,
     )  # fmt: skip
     refuse_options_if(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from threading import Event as Stop
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql.types import StringType, TimestampNTZType, TimestampType
 
@@ -24,6 +24,8 @@ from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.producer import RecordProducer
 from millrace.sandbox.schemas.traffic_values import Values
+
+Lateness = Literal["exponential", "uniform"]
 
 _REMEMBERED = 500
 """Last records among which one is chosen to be sent twice."""
@@ -51,7 +53,7 @@ class TrafficShape:
     dirty, duplicates, late
         Shares of all records.
     late_seconds
-        Mean lateness, of an exponential distribution.
+        Mean lateness (exponential), or the largest (uniform).
     key
         Field whose value is the key; None for random keys.
     keys
@@ -68,6 +70,7 @@ class TrafficShape:
     duplicates: float = 0.0
     late: float = 0.0
     late_seconds: float = 30.0
+    lateness: Lateness = "exponential"
     time: str | None = None
     key: str | None = None
     keys: int = 10_000
@@ -188,13 +191,18 @@ class TrafficFeed:
             and values[self._time] is not None
             and self.choose.random() < self.shape.late
         ):
-            values[self._time] -= timedelta(seconds=self.choose.expovariate(1 / self.shape.late_seconds))
+            values[self._time] -= timedelta(seconds=self._random_lateness())
             self.late += 1
         key = self._partition_key(values)
         if self.choose.random() < self.shape.dirty:
             payload, dirt = self.payloads.spoil(values, self.choose)
             return RecordToSend(key, payload, dirt)
         return RecordToSend(key, self.payloads.encode(values))
+
+    def _random_lateness(self) -> float:
+        if self.shape.lateness == "uniform":
+            return self.choose.uniform(0, self.shape.late_seconds)
+        return self.choose.expovariate(1 / self.shape.late_seconds)
 
     def _partition_key(self, values: Mapping[str, Any]) -> bytes:
         if self.shape.hot and self.choose.random() < self.shape.hot:

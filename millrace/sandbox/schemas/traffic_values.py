@@ -7,6 +7,7 @@ import json
 import math
 import random
 import re
+import string
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,13 +50,23 @@ _RECENT = 1000
 _OTHER_IDS = 100
 """Distinct values of other ids."""
 
-_DISTINCT_TEXTS = 1000
-"""Numbers behind the words of a text field."""
-
 NULL_SHARE = 0.05
 """Share of nulls in a field that may be null."""
 
 _WORDS = ("amber", "birch", "cobalt", "delta", "ember", "fjord", "garnet", "harbor", "indigo", "juniper")
+_RANGES = {
+    "year": (2020, 2029),
+    "month": (1, 12),
+    "day": (1, 28),
+    "hour": (0, 23),
+    "minute": (0, 59),
+    "second": (0, 59),
+    "age": (18, 90),
+    "quantity": (1, 10),
+    "count": (1, 10),
+}
+"""Ranges of integers for known names."""
+
 _LARGEST = {ByteType: 127, ShortType: 10_000, IntegerType: 1_000_000, LongType: 1_000_000_000}
 
 
@@ -76,10 +87,13 @@ class RecordGenerator:
     ----------
     choose
         Source of random numbers.
+    distinct
+        Number of distinct values of a text field.
     """
 
     schema: StructType
     choose: random.Random
+    distinct: int = 1000
 
     def record(self, number: int, now: datetime) -> Values:
         """Return a record.
@@ -111,16 +125,17 @@ class RecordGenerator:
     def _generated_value(self, name: str, kind: DataType, number: int, now: datetime) -> Any:
         choose, lowered = self.choose, name.lower()
         if isinstance(kind, StringType):
-            if _is_id_field(lowered):
-                return f"{lowered.removesuffix('_id').removesuffix('id') or 'r'}-{number}"
-            return f"{choose.choice(_WORDS)}-{choose.randrange(_DISTINCT_TEXTS)}"
+            return self._text_value(lowered, number)
         if isinstance(kind, BooleanType):
             return choose.random() < 0.5
         if isinstance(kind, ByteType | ShortType | IntegerType | LongType):
+            if lowered in _RANGES:
+                return choose.randint(*_RANGES[lowered])
             most = _LARGEST[type(kind)]
             return number % most if _is_id_field(lowered) else round(choose.triangular(0, most, most / 100))
         if isinstance(kind, DoubleType | FloatType):
-            return round(choose.lognormvariate(3, 1), 3)
+            limits = {"lat": 90, "latitude": 90, "lon": 180, "lng": 180, "longitude": 180}.get(lowered)
+            return round(choose.uniform(-limits, limits) if limits else choose.lognormvariate(3, 1), 3)
         if isinstance(kind, DecimalType):
             unscaled = choose.randrange(10 ** min(kind.precision, 9))
             return Decimal(unscaled).scaleb(-kind.scale)
@@ -137,7 +152,27 @@ class RecordGenerator:
             keys = choose.sample(_WORDS, choose.randrange(3))
             return {key: self._generated_value(name, kind.valueType, number, now) for key in keys}
         assert isinstance(kind, StructType), kind
-        return RecordGenerator(kind, choose).record(number, now)
+        return RecordGenerator(kind, choose, self.distinct).record(number, now)
+
+    def _text_value(self, name: str, number: int) -> str:
+        choose = self.choose
+        if name in ("uuid", "guid"):
+            return f"{choose.getrandbits(128):032x}"
+        if _is_id_field(name):
+            return f"{name.removesuffix('_id').removesuffix('id') or 'r'}-{number}"
+        if "email" in name or "mail" in name:
+            return f"{choose.choice(_WORDS)}{choose.randrange(self.distinct)}@example.com"
+        if name in ("ip", "ip_address"):
+            return ".".join(str(choose.randrange(1, 255)) for _ in range(4))
+        if "url" in name:
+            return f"https://example.com/{choose.choice(_WORDS)}/{choose.randrange(self.distinct)}"
+        if "country" in name:
+            return choose.choice(("DE", "FR", "IN", "JP", "US"))
+        if "currency" in name:
+            return choose.choice(("EUR", "GBP", "INR", "JPY", "USD"))
+        if name in ("carrier", "origin", "dest", "code"):
+            return "".join(choose.choices(string.ascii_uppercase[:8], k=3))
+        return f"{choose.choice(_WORDS)}-{choose.randrange(self.distinct)}"
 
 
 def _is_id_field(name: str) -> bool:

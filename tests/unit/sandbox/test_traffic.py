@@ -133,9 +133,11 @@ def test_shares_are_what_was_asked_for(written: PayloadWriters) -> None:
 
 
 def test_late_records_lie_back(written: PayloadWriters) -> None:
-    events = feed(written, late=1.0, late_seconds=30).events(most=2000)
-    delays = [(NOW - datetime.fromisoformat(json.loads(e.payload)["at"])).total_seconds() for e in events]
-    assert 25 < sum(delays) / len(delays) < 35
+    for lateness, low, high in (("exponential", 25, 35), ("uniform", 12, 18)):
+        events = feed(written, late=1.0, late_seconds=30, lateness=lateness).events(most=2000)
+        delays = [(NOW - datetime.fromisoformat(json.loads(e.payload)["at"])).total_seconds() for e in events]
+        assert low < sum(delays) / len(delays) < high
+        assert (max(delays) <= 30) is (lateness == "uniform")
 
 
 def test_keys(written: PayloadWriters) -> None:
