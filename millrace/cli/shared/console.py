@@ -108,6 +108,7 @@ def print_json(document: object, *, indent: int | None = 2) -> None:
 def print_rich(*parts: RenderableType, stream: TextIO | None = None) -> None:
     """Print to a terminal with its width and colours; otherwise as plain lines without padding."""
     stream = stream or sys.stdout
+    # No emoji: ":key:" in a name stays as it is written, and their table is not loaded.
     if stream.isatty():
         Console(file=stream, highlight=False, soft_wrap=False, emoji=False).print(*parts, sep="\n")
         return

@@ -125,11 +125,9 @@ def _made_or_new_partitions_of_job(
         [planner.demands_without_names(each, streams) for each in jobs],
         [reason_job_runs_in_vpc(environment, each) is None for each in jobs],
         # Of queries of several jobs that are alike otherwise, the first one decides.
-        [
-            [(jobs.index(each.job), each.query) for each in readings[name].readers]
-            for name in own
-            if len(jobs) > 1
-        ],
+        [[(jobs.index(each.job), each.query) for each in readings[name].readers] for name in own]
+        if len(jobs) > 1
+        else None,
         environment.zone_count,
     )
     searches: list[_Search] = planner.made.result(key, members, values, list)
