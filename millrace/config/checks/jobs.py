@@ -21,7 +21,7 @@ from millrace.config.checks.queries import (
     check_routes,
     check_sink,
     check_state,
-    check_transform_of,
+    check_transform_and_its_state,
 )
 from millrace.config.checks.transforms import ProjectModules
 from millrace.config.document.explain_validation_errors import did_you_mean_text
@@ -139,7 +139,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
                 yield from check_state(query_path, query, known_tables)
             for place, end in query.sinks_by_place.items():
                 yield from _check_enrichments((*query_path, *place), end, query)
-                yield from check_transform_of((*query_path, *place), end, modules)
+                yield from check_transform_and_its_state((*query_path, *place), end, modules)
                 yield from check_columns((*query_path, *place), end, catalog)
                 yield from check_sink((*query_path, *place), end, query, environment, landing, root)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path as FilePath
 
-from millrace.config.checks.transforms import ProjectModules, check_transform
+from millrace.config.checks.transforms import ProjectModules, check_transform, is_function_used_by_transform
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.document.yaml_tree import is_file
@@ -127,6 +127,9 @@ def check_read_routes_exist(path: Path, query: DeriveQuery, landing: LandingQuer
             )
 
 
+_SESSION = "session_window"
+
+
 def check_state(path: Path, query: DeriveQuery, landing: list[str]) -> Iterator[Finding]:
     """Check that the keys of ``state`` are consistent.
 
@@ -169,13 +172,43 @@ def check_state(path: Path, query: DeriveQuery, landing: list[str]) -> Iterator[
         )
 
 
-def check_transform_of(path: Path, end: WritesSink, modules: ProjectModules) -> Iterator[Finding]:
-    """Check the transform of a query or route, if it has one."""
+def check_transform_and_its_state(path: Path, end: WritesSink, modules: ProjectModules) -> Iterator[Finding]:
+    """Check a transform, and that the query can run what it does to records.
+
+    Parameters
+    ----------
+    end
+        The query or route with the transform.
+    """
     if end.transform is None:
         return
     state = end.state if isinstance(end, DeriveQuery) else None
     takes = 2 if state is not None and state.join is not None else 1
     yield from check_transform((*path, "transform"), end.transform, takes, modules)
+    if not is_function_used_by_transform(end.transform, _SESSION, modules):
+        return
+    if not isinstance(end, DeriveQuery):
+        yield Finding(
+            (*path, "transform"),
+            end.transform,
+            f"a function without {_SESSION}: a session lasts over many batches; land the topic, then derive with state",
+        )
+    elif state is None:
+        yield Finding(
+            (*path, "state"), MISSING, f"a watermark and a key, as {end.transform} has a {_SESSION}"
+        )
+    elif not state.key:
+        yield Finding(
+            (*path, "state", "key"),
+            MISSING,
+            "columns that identify a session, such as a user and when the session began",
+        )
+    elif state.output_mode != "append":
+        yield Finding(
+            (*path, "state", "output_mode"),
+            state.output_mode if "output_mode" in state.model_fields_set else MISSING,
+            f"append: Spark writes the result of a {_SESSION} once, when the watermark has passed its end",
+        )
 
 
 def check_sink(

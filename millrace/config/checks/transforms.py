@@ -297,3 +297,37 @@ def _nodes_of_function(node: ast.AST) -> Iterator[ast.AST]:
         yield child
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             yield from _nodes_of_function(child)
+
+
+def is_function_used_by_transform(transform: str, name: str, modules: ProjectModules) -> bool:
+    """Return whether a transform, or a function of the project that it uses, names a function such as ``session_window``.
+
+    Parameters
+    ----------
+    transform
+        Must have passed :func:`check_transform`.
+    name
+        Name of a PySpark function.
+    """
+    of, function = transform.split(":")
+    module = modules.module_or_parse_error(of)
+    if not isinstance(module, PipelineModule):
+        return False
+    waiting = [modules.find_module_and_function(module, function)]
+    seen: set[tuple[str, int]] = set()
+    while waiting:
+        if (current := waiting.pop()) is None:
+            continue
+        home, node = current
+        if node is None or (home.name, node.lineno) in seen:
+            continue
+        seen.add((home.name, node.lineno))
+        called = {alias: there for _, _, names in home.imports for alias, there in names.items()}
+        for each in ast.walk(node):
+            if isinstance(each, ast.Attribute) and each.attr == name:
+                return True
+            if isinstance(each, ast.Name):
+                if called.get(each.id, each.id) == name:
+                    return True
+                waiting.append(modules.find_module_and_function(home, each.id))
+    return False

@@ -28,6 +28,20 @@ NO_ORDER = (
     "no order beside deletes, which have no value of the column: "
     "their order is that of the topic, or of the database's log"
 )
+SESSIONS = """\
+from pyspark.sql import functions as F
+
+GAP = "30 minutes"
+
+
+def _by_session(clicks):
+    return clicks.groupBy("page", F.session_window("at", GAP))
+
+
+def sessions(clicks):
+    counts = _by_session(clicks).agg(F.count("*").alias("clicks"))
+    return counts.select("page", F.col("session_window.start").alias("begun"), "clicks")
+"""
 
 
 def problems(project: Path, text: str) -> tuple[Problem, ...]:
@@ -241,6 +255,34 @@ def test_a_module_that_cannot_be_imported_is_told_with_its_line(
     problem = one(project)
     assert (problem.key, problem.value) == (f"{DERIVE}.transform", "pipelines.shop.transforms:counted")
     assert said in problem.allowed
+
+
+@pytest.mark.parametrize(
+    ("state", "key", "value", "allowed"),
+    [
+        ("", "state", "(missing)", "a watermark and a key"),
+        (STATE.format("at", "distinct: [page]"), "state.key", "(missing)", "columns that identify a session"),
+        (STATE.format("at", "key: [page, begun]"), "state.output_mode", "(missing)", "append: Spark writes"),
+        (STATE.format("at", "key: [page, begun], output_mode: update"), "state.output_mode", "update", "append: Spark"),
+        (STATE.format("at", "key: [page, begun], output_mode: complete"), "state.output_mode", "complete", "one of update, append"),
+    ],
+)  # fmt: skip
+def test_session_windows_are_written_when_they_have_ended(
+    state: str, key: str, value: str, allowed: str, project: Path
+) -> None:
+    (project / "pipelines/shop/transforms.py").write_text(SESSIONS)
+    named = (TRANSFORM + ENRICH, TRANSFORM.replace("counted", "sessions") + state)
+    problem = one(project, named)
+    assert (problem.key, problem.value) == (f"{DERIVE}.{key}", value)
+    assert allowed in problem.allowed
+
+
+def test_session_windows_in_append_mode_are_right(project: Path) -> None:
+    (project / "pipelines/shop/transforms.py").write_text(SESSIONS)
+    state = STATE.format("at", "key: [page, begun], output_mode: append")
+    text = GOOD.replace(TRANSFORM + ENRICH, TRANSFORM.replace("counted", "sessions") + state)
+    (project / "environments/shop.yaml").write_text(text)
+    assert load("shop", root=project).jobs["clicks"].queries["count-clicks"].state.output_mode == "append"
 
 
 def test_an_output_mode_without_results_is_told(project: Path) -> None:
