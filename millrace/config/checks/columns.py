@@ -1,4 +1,4 @@
-"""Checks of the columns that a query names, against schema files."""
+"""Checks of the columns that a query names: against schema files, and against the words in its transform."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
+from millrace.config.checks import transforms
+from millrace.config.checks.transforms import ProjectModules
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding, Path
 from millrace.config.formats.base import schema_file_below_pipelines
@@ -127,16 +129,21 @@ def check_rules(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]
                 yield Finding(here, column, "a field that is not redacted: its value reaches no table")
 
 
-def check_columns(path: Path, end: WritesSink, catalog: ColumnCatalog) -> Iterator[Finding]:
+def check_columns(
+    path: Path, end: WritesSink, catalog: ColumnCatalog, modules: ProjectModules
+) -> Iterator[Finding]:
     """Check the columns of a query or route that writes into a sink.
 
     Parameters
     ----------
     catalog
         Columns of the tables that it may read.
+    modules
+        Modules of the project, including its transform.
     """
     read, where = _columns_read_and_their_name(end, catalog)
     state = end.state if isinstance(end, DeriveQuery) else None
+    joined: Columns | None = None
     if state is not None:
         yield from _check_watermark((*path, "state", "watermark"), state.watermark, read, where)
         for position, name in enumerate(state.distinct if read is not None else ()):
@@ -156,13 +163,27 @@ def check_columns(path: Path, end: WritesSink, catalog: ColumnCatalog) -> Iterat
         yield from _check_enrichment(here, enrichment, known, where, catalog)
         if known is not None:
             known = {**known, **{name: DdlType("unknown") for name in enrichment.columns}}
+    words = (
+        _column_and_field_names(read)
+        | _column_and_field_names(joined)
+        | {name for each in end.enrich for name in each.columns}
+    )
     if isinstance(end, DeriveQuery) and end.latest_by is not None:
         yield from _check_latest_by(path, end, end.latest_by, read, end.source in catalog.with_tombstones)
-    # The result of a transform is known to Spark alone.
-    for place, name in _named_result_columns(end) if end.transform is None and known is not None else ():
-        yield from _missing_column_finding(
-            (*path, *place), name, known or {}, f"a column of the result: {where}"
-        )
+    for place, name in _named_result_columns(end):
+        if name in words or (read is None and end.transform is None):
+            continue
+        if end.transform is None:
+            yield from _missing_column_finding(
+                (*path, *place), name, known or {}, f"a column of the result: {where}"
+            )
+        elif read is not None and not transforms.may_make_column(end.transform, name, modules):
+            yield Finding(
+                (*path, *place),
+                name,
+                f"a column of the result: neither what is read nor the module of {end.transform} has this word",
+                did_you_mean_text(name, sorted(words)),
+            )
 
 
 def _check_latest_by(
@@ -261,3 +282,10 @@ def _missing_column_finding(path: Path, name: str, columns: Columns, where: str)
         own = [each for each in columns if not each.startswith("_")]
         listed = f": {', '.join(own)}" if 0 < len(own) <= 12 else ""
         yield Finding(path, name, f"{where}{listed}", did_you_mean_text(name, list(columns)))
+
+
+def _column_and_field_names(columns: Columns | None) -> set[str]:
+    """Return the names of columns and of the fields inside them: a transform may flatten a struct."""
+    columns = columns or {}
+    types = (each for kind in columns.values() for each in kind.with_types_inside())
+    return {*columns, *(field.name for each in types for field in each.fields)}

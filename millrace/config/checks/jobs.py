@@ -140,7 +140,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             for place, end in query.sinks_by_place.items():
                 yield from _check_enrichments((*query_path, *place), end, query)
                 yield from check_transform_and_its_state((*query_path, *place), end, modules)
-                yield from check_columns((*query_path, *place), end, catalog)
+                yield from check_columns((*query_path, *place), end, catalog, modules)
                 yield from check_sink((*query_path, *place), end, query, environment, landing, root)
 
     yield from check_distinct_targets(environment)

@@ -331,3 +331,43 @@ def is_function_used_by_transform(transform: str, name: str, modules: ProjectMod
                     return True
                 waiting.append(modules.find_module_and_function(home, each.id))
     return False
+
+
+def may_make_column(transform: str, word: str, modules: ProjectModules) -> bool:
+    """Return whether a transform can make a column of this name, judged by the words in its modules.
+
+    Parameters
+    ----------
+    transform
+        Must have passed :func:`check_transform`.
+    word
+        A column that is not in its input.
+
+    Returns
+    -------
+    bool
+        True also if the modules build names at run time.
+    """
+    module = modules.module_or_parse_error(transform.split(":")[0])
+    if not isinstance(module, PipelineModule):
+        return True
+    return any(
+        _mentions_word(node, word)
+        for each in modules.module_and_its_imports(module)
+        for node in ast.walk(each.tree)
+    )
+
+
+def _mentions_word(node: ast.AST, word: str) -> bool:
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and (word in node.value or ".*" in node.value)
+    if isinstance(node, ast.Attribute):
+        of_text = isinstance(node.value, ast.Constant)  # "".join, "{}".format
+        return of_text or node.attr in (word, "pivot")
+    if isinstance(node, ast.BinOp):
+        return any(
+            isinstance(each, ast.Constant) and isinstance(each.value, str) for each in (node.left, node.right)
+        )
+    if isinstance(node, ast.Name):
+        return node.id == word
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.keyword) and node.arg == word)

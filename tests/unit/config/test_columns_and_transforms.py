@@ -106,10 +106,12 @@ def test_a_schema_that_spark_would_refuse_is_told(ddl: str, said: str, project: 
         (ENRICH, STATE.format("att", "key: [page]"), "state.watermark.time", "att", "a timestamp, a field of clicks_landed: at", "at?"),
         (ENRICH, STATE.format("page", "key: [page]"), "state.watermark.time", "page", "a timestamp", None),
         (ENRICH, STATE.format("at", "distinct: [pge]"), "state.distinct[0]", "pge", "a field of clicks_landed: page, at", "page?"),
+        (ENRICH, STATE.format("at", "key: [pagee]"), "state.key[0]", "pagee", "neither what is read nor the module", "page?"),
         (
             ENRICH, STATE.format("at", "join: {source: orders_landed, watermark: {time: page, delay: 1m}}"),
             "state.join.watermark.time", "page", "a timestamp, a field of orders_landed", None,
         ),
+        (SINK, SINK + "        latest_by: [pagee]\n", "latest_by[0]", "pagee", "neither what is read", "page?"),
         (
             "transform: pipelines.shop.transforms:counted\n" + ENRICH + SINK, "latest_by: [pagee]\n" + SINK, "latest_by[0]", "pagee",
             "a column of the result: a field of clicks_landed: page, at", "page?",
