@@ -40,7 +40,7 @@ KEYS = 16
 PORTION = 48
 RETRIES = 5
 QUIET_SECONDS = 1.5
-"""More than a trigger, since state moves on without records. Without a mutation for so long, with all batches committed, a job has done what there was to do."""
+"""More than a trigger. Without a mutation for so long, with all batches committed, a job has done what there was to do."""
 
 PATIENCE_SECONDS = 400.0
 
@@ -316,6 +316,8 @@ class Crashed:
         logs = {name: self._log(name) for name in self.names}
         if any(offsets != commits or offsets < 0 for offsets, commits in logs.values()):
             return False
+        if any(self._watermark_moved(name, batch) for name, (batch, _) in logs.items()):
+            return False
         first, *others = self.names
         if self._read(first, logs[first][0]) < self.sent:
             return False
@@ -366,8 +368,18 @@ class Crashed:
             last.append(max(numbers, default=-1))
         return last[0], last[1]
 
+    def _watermark_moved(self, query: str, batch: int) -> bool:
+        """Whether a batch without records follows, which lets out the results that the watermark has passed; however slow the machine is."""
+        planned, committed = (
+            json.loads(self._log_lines(query, log, batch)[1]) for log in ("offsets", "commits")
+        )
+        return bool(committed["nextBatchWatermarkMs"] > planned["batchWatermarkMs"])
+
     def _offsets(self, query: str, batch: int) -> list[str]:
-        key = f"{self.name}/checkpoints/{query}/offsets/{batch}"
+        return self._log_lines(query, "offsets", batch)
+
+    def _log_lines(self, query: str, log: str, batch: int) -> list[str]:
+        key = f"{self.name}/checkpoints/{query}/{log}/{batch}"
         return list(self.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode().splitlines())
 
     def end(self) -> None:
