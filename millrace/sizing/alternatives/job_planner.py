@@ -157,7 +157,7 @@ class JobPlanner:
         )
 
     def estimated_runs_usd(self, sized: JobPlan, partitions: Mapping[str, int]) -> float:
-        """Return about the dollars a month of a job's bounded runs with other partitions: on its workers, twice as many, and a core for each."""
+        """Return about the dollars a month of a job's bounded runs with other partitions: on its workers, one fewer, twice as many, and a core for each."""
         assert sized.run is not None
         job = self.environment.jobs[sized.name]
         demands = next(iter(self.by_driver[sized.name].values()))
@@ -167,7 +167,7 @@ class JobPlanner:
         found, now = math.inf, sized.executors.value
         executors = {now}
         if job.cores is None and job.max_workers is None:
-            executors |= {2 * now, math.ceil(max(numbers) / sized.vcpu)}
+            executors |= {max(1, now - 1), 2 * now, math.ceil(max(numbers) / sized.vcpu)}
         for cores in (sized.vcpu * number for number in executors):
             spreads, fewest, problems = job_spreads_cores_and_findings(
                 self.environment, sized.name, demands, read, cores

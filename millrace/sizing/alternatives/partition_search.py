@@ -32,6 +32,9 @@ _PARTS = (0.25, 0.5, 0.75, *(half * 2**power for power in range(10) for half in 
 _WAVES = (1, 2, 3)
 """Waves of tasks for which partitions are tried."""
 
+_EACH = 33
+"""Partitions of a stream below which each number is tried for bounded runs, by the estimate."""
+
 _PLANNED = 8
 """Partitions for bounded runs that are planned and priced exactly, the cheapest by an estimate."""
 
@@ -277,6 +280,9 @@ def _other_partitions(
             *(dict.fromkeys(names, number) for number in full),
         )
     ]
+    if sized is not None and sized.run is not None:
+        # Of some number the tasks of all queries happen to end together, on an executor fewer.
+        ways += [{name: number} for name in least for number in range(least[name], _EACH)]
     # Runs may wait for all streams that have few partitions beside one with many.
     ways += [{name: max(chosen[name], 2**power) for name in least} for power in range(1, 10)]
     now, most = {name: chosen[name] for name in least}, max(full, default=math.inf)
