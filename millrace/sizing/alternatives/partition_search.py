@@ -280,8 +280,8 @@ def _other_partitions(
             *(dict.fromkeys(names, number) for number in full),
         )
     ]
-    if sized is not None and sized.run is not None:
-        # Of some number the tasks of all queries happen to end together, on an executor fewer.
+    if sized is not None and sized.run is not None and len(least) <= CONTESTED:
+        # Of some number the tasks of all queries happen to end together, on an executor fewer. Of many streams this takes too long.
         ways += [{name: number} for name in least for number in range(least[name], _EACH)]
     # Runs may wait for all streams that have few partitions beside one with many.
     ways += [{name: max(chosen[name], 2**power) for name in least} for power in range(1, 10)]
