@@ -68,11 +68,12 @@ def partition_demands_at_peak(
     for limit in stream.limits:
         each = limit_per_second(limit)
         if limit.of == "records in":
-            puts = stream.traffic_as_service_counts.records_per_second * traffic.peak_factor
+            counted = stream.traffic_as_service_counts
+            puts = counted.records_per_second * traffic.peak_factor
             found.append(
                 PartitionDemand(
                     puts / each,
-                    f"{rate_text(puts)} {'records' if stream.traffic_as_service_counts == traffic else 'aggregates'}/s in at peak, {each:,g} a {part}",
+                    f"{rate_text(puts)} {'records' if counted == traffic else 'aggregates'}/s in at peak, {each:,g} a {part}",
                 )
             )
         elif limit.of == "bytes in":
@@ -148,6 +149,10 @@ class StreamWithReaders:
             and self.stream.elastic_limit_names is None
         )
 
+    @cached_property
+    def _largest_demands(self) -> tuple[PartitionDemand, PartitionDemand]:
+        return self._largest_demand(one_wave=False), self._largest_demand(one_wave=True)
+
     def largest_demand(self, *, one_wave: bool) -> PartitionDemand:
         """Return what needs the most partitions.
 
@@ -156,6 +161,9 @@ class StreamWithReaders:
         one_wave
             Whether a reader reads all partitions at once, so that none is read during its fixed cost.
         """
+        return self._largest_demands[one_wave]
+
+    def _largest_demand(self, *, one_wave: bool) -> PartitionDemand:
         shared = [max(demand.again, demand.burst) for demand in self.readers if not demand.fan_out]
         # Readers of a shard share its output in equal parts, whichever of them catches up.
         again = max(

@@ -12,7 +12,7 @@ from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.document.yaml_tree import is_file
 from millrace.config.formats import KINDS as FORMATS
 from millrace.config.formats import PayloadFormat
-from millrace.config.formats.base import MOST_SCHEMA_BYTES, FormatUse, file_in_project
+from millrace.config.formats.base import MOST_SCHEMA_BYTES, FormatUse, file_in_project, is_below_pipelines
 from millrace.config.formats.change_format_base import ChangeFormat
 from millrace.config.formats.debezium import DebeziumFormat
 from millrace.config.model import Environment
@@ -276,9 +276,9 @@ def check_format(path: Path, query: Payload, root: FilePath) -> Iterator[Finding
     Finding
         Nothing if the job can start with them.
     """
-    payload_format, pipelines = query.format, file_in_project(root, "pipelines")
+    payload_format = query.format
     use = FormatUse(path, query, file_in_project(root, query.schema_), root)
-    if use.schema.suffix != payload_format.suffix or not use.schema.is_relative_to(pipelines):
+    if use.schema.suffix != payload_format.suffix or not is_below_pipelines(root, query.schema_):
         of = f" for format {payload_format.kind}"
         if "format" not in query.model_fields_set:
             others = [
@@ -294,7 +294,7 @@ def check_format(path: Path, query: Payload, root: FilePath) -> Iterator[Finding
     elif not is_file(use.schema):
         known = [
             str(each.relative_to(root.resolve()))
-            for each in sorted(pipelines.rglob(f"*{payload_format.suffix}"))
+            for each in sorted(file_in_project(root, "pipelines").rglob(f"*{payload_format.suffix}"))
         ]
         yield Finding(
             (*path, "schema"), query.schema_, "a file that exists", did_you_mean_text(query.schema_, known)

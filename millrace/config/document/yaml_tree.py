@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
@@ -101,17 +100,19 @@ class Tree:
     @cached_property
     def leaves(self) -> list[tuple[Path, Any]]:
         """Every scalar with its path."""
-        return [*self._leaves_below(())]
+        found: list[tuple[Path, Any]] = []
+        self._add_leaves((), found)
+        return found
 
-    def _leaves_below(self, path: Path) -> Iterator[tuple[Path, Any]]:
+    def _add_leaves(self, path: Path, found: list[tuple[Path, Any]]) -> None:
         if isinstance(self.value, dict):
             for key, child in self.value.items():
-                yield from child._leaves_below((*path, key))
+                child._add_leaves((*path, key), found)
         elif isinstance(self.value, list):
             for position, child in enumerate(self.value):
-                yield from child._leaves_below((*path, position))
+                child._add_leaves((*path, position), found)
         else:
-            yield path, self.value
+            found.append((path, self.value))
 
 
 @dataclass(frozen=True)

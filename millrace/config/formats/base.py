@@ -31,7 +31,7 @@ def schema_file_below_pipelines(root: FilePath, name: str) -> FilePath:
         It is not below ``pipelines/``, no plain file, or too large.
     """
     file = file_in_project(root, name)
-    if not (file.is_relative_to(file_in_project(root, "pipelines")) and file.is_file()):
+    if not (is_below_pipelines(root, name) and file.is_file()):
         raise ValueError(f"{name} is no file below pipelines/")
     if file.stat().st_size > MOST_SCHEMA_BYTES:
         raise ValueError(f"{name} has more than {MOST_SCHEMA_BYTES:,} bytes")
@@ -43,6 +43,12 @@ def file_in_project(root: FilePath, name: str) -> FilePath:
     """Return a file or folder of a project, without links in its path."""
     # Queries share schemas, and the system is asked about each folder above one.
     return (root / name).resolve()
+
+
+@lru_cache(maxsize=1024)
+def is_below_pipelines(root: FilePath, name: str) -> bool:
+    """Return whether a file, without links in its path, is in the folder of pipelines."""
+    return file_in_project(root, name).is_relative_to(file_in_project(root, "pipelines"))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,7 @@ class Arrivals:
         return cls.of_rates([0.0, seconds], [rate])
 
     @classmethod
+    @lru_cache(maxsize=1024)
     def spikes(cls, low: float, high: float, each: float, seconds: float) -> Arrivals:
         """Return arrivals with two alternating rates, the low one first, each for ``each`` seconds."""
         edges = np.append(np.arange(0.0, seconds, each), seconds)
@@ -116,7 +117,7 @@ class Arrivals:
         """Number of all records."""
         return self._totals[-1]
 
-    @property
+    @cached_property
     def never_rests(self) -> bool:
         """True if records arrive all the time."""
         return bool(np.all(np.diff(self.totals) > _NOTHING))
