@@ -6,7 +6,7 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Event as Flag
@@ -24,6 +24,10 @@ Say = Callable[[str], None]
 
 class DrillError(RuntimeError):
     """A drill or a verification that cannot continue; the message says why, and what to do."""
+
+
+class DrillTimeoutError(DrillError):
+    """A wait of a drill that ended without its result."""
 
 
 @dataclass(frozen=True)
@@ -213,28 +217,21 @@ class JobsDrill:
         str
             Missing rows, for people, when none has come for a long time; empty without any.
         """
-        counts, patience = dict[str, tuple[int, int]](), self.runs.patience.land
+        counts, patience = dict[str, int](), self.runs.patience.land
 
         def count_rows_and_tell_if_all() -> bool:
-            self.raise_failures(self.jobs)
-            with suppress(ThrottledError):  # throttled: no news, and the request is repeated
-                counts.update({table: (self.count_rows(table), count) for table, count in wanted.items()})
-                return all(have >= count for have, count in counts.values())
-            return False
+            counts.update({table: self.count_rows(table) for table in wanted})
+            return not missing_rows_text()
 
         def missing_rows_text() -> str:
-            lacking = ((table, *each) for table, each in counts.items() if each[0] < each[1])
+            lacking = ((table, have, wanted[table]) for table, have in counts.items() if have < wanted[table])
             return ", ".join(f"{table} has {have} of {count}" for table, have, count in lacking)
 
         try:
-            wait_until(
-                count_rows_and_tell_if_all,
-                seconds=patience,
-                what="settled",
-                progress=missing_rows_text,
-                poll_seconds=0.5,
+            self.wait_while_jobs_run(
+                count_rows_and_tell_if_all, patience, "all rows", progress=missing_rows_text
             )
-        except StalledError:
+        except DrillTimeoutError:
             return f"no further row for {patience:.0f} s: {missing_rows_text()}"
         return ""
 
@@ -273,14 +270,24 @@ class JobsDrill:
         return min((at for at in times if at > after_ms), default=None)
 
     def wait_while_jobs_run(
-        self, reached: Callable[[], bool], seconds: float, what: str, jobs: Sequence[str] | None = None
+        self,
+        reached: Callable[[], bool],
+        seconds: float,
+        what: str,
+        jobs: Sequence[str] | None = None,
+        progress: Callable[[], str] | None = None,
     ) -> None:
         """Wait for a condition while records are sent and jobs run: some, or all of the drill.
 
         Parameters
         ----------
-        seconds
-            Longest wait without progress of the jobs.
+        seconds, progress
+            Longest wait without progress, by default that of the jobs.
+
+        Raises
+        ------
+        DrillError
+            A job or the sending ended; :class:`DrillTimeoutError` if the time ran out.
         """
 
         def raise_failures_or_check_condition() -> bool:
@@ -288,7 +295,7 @@ class JobsDrill:
             return reached()
 
         wait_for_condition(
-            raise_failures_or_check_condition, seconds, what, progress=self.runs.progress_marker
+            raise_failures_or_check_condition, seconds, what, progress=progress or self.runs.progress_marker
         )
 
     def raise_failures(self, jobs: Sequence[str]) -> None:
@@ -321,7 +328,7 @@ def wait_for_condition(
 
     Raises
     ------
-    DrillError
+    DrillTimeoutError
         The time ran out.
     AwsError
         AWS refuses a request.
@@ -347,7 +354,7 @@ def wait_for_condition(
             poll_seconds=poll_seconds,
         )
     except StalledError as error:
-        raise DrillError(f"timeout after {seconds:.0f} s of waiting for {what}{last}") from error
+        raise DrillTimeoutError(f"timeout after {seconds:.0f} s of waiting for {what}{last}") from error
 
 
 @contextmanager
