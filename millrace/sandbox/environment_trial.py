@@ -33,9 +33,9 @@ from millrace.sandbox.programs.child_processes import (
 )
 from millrace.sandbox.programs.history_server import start_sandbox_history_server
 from millrace.sandbox.programs.run_launch_document_locally import EVENT_LOGS, copy_then_move_event_logs
-from millrace.sandbox.records import traffic
 from millrace.sandbox.records.ledger import Ledger, compare_with_ledger
 from millrace.sandbox.records.producer import BackgroundThread
+from millrace.sandbox.records.traffic import TrafficFeed
 from millrace.sandbox.records.traffic_targets import sandbox_producer
 from millrace.sandbox.trial_results import (
     DerivedTableComparison,
@@ -66,7 +66,7 @@ class TrialFeed:
         How many of them, the last ones, are sent after the kill, half of these when the jobs have recovered.
     """
 
-    feed: traffic.TrafficFeed
+    feed: TrafficFeed
     most: int | None
     after_kill: int = 0
 
@@ -237,11 +237,9 @@ class EnvironmentTrial(JobsDrill):
             if left < feed.after_kill / 2:
                 self._recovered.wait()
 
-        def send_until_stopped(stop: Flag) -> None:
-            producer = self._producers[stream]
-            traffic.send_feed(feed.feed, producer, stop=stop, most=feed.most, pass_event=wait_for_phase)
-
-        return self.send_in_background(send_until_stopped, stream)
+        return self.send_in_background(
+            stream, feed.feed, self._producers[stream], most=feed.most, pass_event=wait_for_phase
+        )
 
     def _tables_that_grow_after_kill(self) -> dict[str, list[list[str]]]:
         """Return, by job, each landing table whose streams get records after the kill, as a group of its own."""

@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from threading import Event as Flag
 
 from pyiceberg.catalog import Catalog
 
 from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.aws_error_messages import ThrottledError, translating_aws_errors
+from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import StalledError, wait_until
 from millrace.sandbox.records.ledger import load_table_if_exists, row_count
-from millrace.sandbox.records.producer import BackgroundThread
+from millrace.sandbox.records.producer import BackgroundThread, RecordProducer
+from millrace.sandbox.records.traffic import TrafficFeed, send_feed
 
 Say = Callable[[str], None]
 
@@ -138,9 +141,18 @@ class JobsDrill:
         self._choose = random.Random(seed)
         self._started: list[str] = []
 
-    def send_in_background(self, work: Callable[[Flag], None], name: str) -> BackgroundThread:
-        """Start to send records in a thread, which is returned, with a function that ends soon after its flag is set."""
-        self.sending.append(BackgroundThread(work, name))
+    def send_in_background(
+        self,
+        name: str,
+        feed: TrafficFeed,
+        producer: RecordProducer,
+        *,
+        pass_event: Callable[[RecordToSend], object],
+        most: int | None = None,
+    ) -> BackgroundThread:
+        """Start to send a feed in a thread, which is returned; the parameters are those of :func:`send_feed`."""
+        sending = partial(send_feed, feed, producer, most=most, pass_event=pass_event)
+        self.sending.append(BackgroundThread(lambda stop: sending(stop=stop), name))
         return self.sending[-1]
 
     def start(self) -> None:
