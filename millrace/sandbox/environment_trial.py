@@ -22,22 +22,20 @@ from pyiceberg.table import Table
 from millrace.config.base import grouped
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandingQueryBase
-from millrace.sandbox.kill_and_restart_jobs import JobsDrill, Say
+from millrace.sandbox.kill_and_restart_jobs import DrillTimeoutError, JobsDrill, Say
 from millrace.sandbox.local_runs import LocalJobRunner
 from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_localstack_and_kafka
 from millrace.sandbox.operate_running_sandbox import run_job_once_locally, save_endpoints
 from millrace.sandbox.programs.child_processes import (
     RUN,
     SandboxError,
-    StalledError,
     stop_left_programs,
-    wait_until,
 )
 from millrace.sandbox.programs.history_server import start_sandbox_history_server
 from millrace.sandbox.programs.run_launch_document_locally import EVENT_LOGS, copy_then_move_event_logs
-from millrace.sandbox.records import traffic
 from millrace.sandbox.records.ledger import Ledger, compare_with_ledger
 from millrace.sandbox.records.producer import BackgroundThread
+from millrace.sandbox.records.traffic import TrafficFeed
 from millrace.sandbox.records.traffic_targets import sandbox_producer
 from millrace.sandbox.trial_results import (
     DerivedTableComparison,
@@ -49,7 +47,6 @@ from millrace.sandbox.trial_results import (
 )
 
 _COMPARISON = Path(__file__).parent / "records" / "derived_tables_against_batch.py"
-_LOOK_SECONDS = 1.0
 _START_SECONDS = 300.0
 """Longest wait for a first row without a line in a job's log."""
 
@@ -69,7 +66,7 @@ class TrialFeed:
         How many of them, the last ones, are sent after the kill, half of these when the jobs have recovered.
     """
 
-    feed: traffic.TrafficFeed
+    feed: TrafficFeed
     most: int | None
     after_kill: int = 0
 
@@ -240,11 +237,9 @@ class EnvironmentTrial(JobsDrill):
             if left < feed.after_kill / 2:
                 self._recovered.wait()
 
-        def send_until_stopped(stop: Flag) -> None:
-            producer = self._producers[stream]
-            traffic.send_feed(feed.feed, producer, stop=stop, most=feed.most, pass_event=wait_for_phase)
-
-        return self.send_in_background(send_until_stopped, stream)
+        return self.send_in_background(
+            stream, feed.feed, self._producers[stream], most=feed.most, pass_event=wait_for_phase
+        )
 
     def _tables_that_grow_after_kill(self) -> dict[str, list[list[str]]]:
         """Return, by job, each landing table whose streams get records after the kill, as a group of its own."""
@@ -267,7 +262,6 @@ class EnvironmentTrial(JobsDrill):
         first: dict[str, float] = {}
 
         def note_first_rows_and_tell_if_all() -> bool:
-            self.raise_failures(self.jobs)
             for table in [table for table in missing if self.count_rows(table)]:
                 missing.remove(table)
                 first[table] = time.monotonic() - began
@@ -280,13 +274,12 @@ class EnvironmentTrial(JobsDrill):
             lambda: note_first_rows_and_tell_if_all() or bool(first), _START_SECONDS, what
         )
         # Other tables may wait for a watermark, for longer than anybody waits.
-        with suppress(StalledError):
-            wait_until(
+        with suppress(DrillTimeoutError):
+            self.wait_while_jobs_run(
                 note_first_rows_and_tell_if_all,
-                seconds=_OTHERS_SECONDS,
-                what="all with rows",
+                _OTHERS_SECONDS,
+                "first rows of all",
                 progress=lambda: str(len(first)),
-                poll_seconds=_LOOK_SECONDS,
             )
         return first
 

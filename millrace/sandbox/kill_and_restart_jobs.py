@@ -6,24 +6,31 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from threading import Event as Flag
 
 from pyiceberg.catalog import Catalog
 
 from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.aws_error_messages import ThrottledError, translating_aws_errors
+from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import StalledError, wait_until
 from millrace.sandbox.records.ledger import load_table_if_exists, row_count
-from millrace.sandbox.records.producer import BackgroundThread
+from millrace.sandbox.records.producer import BackgroundThread, RecordProducer
+from millrace.sandbox.records.traffic import TrafficFeed, send_feed
 
 Say = Callable[[str], None]
 
 
 class DrillError(RuntimeError):
     """A drill or a verification that cannot continue; the message says why, and what to do."""
+
+
+class DrillTimeoutError(DrillError):
+    """A wait of a drill that ended without its result."""
 
 
 @dataclass(frozen=True)
@@ -134,9 +141,18 @@ class JobsDrill:
         self._choose = random.Random(seed)
         self._started: list[str] = []
 
-    def send_in_background(self, work: Callable[[Flag], None], name: str) -> BackgroundThread:
-        """Start to send records in a thread, which is returned, with a function that ends soon after its flag is set."""
-        self.sending.append(BackgroundThread(work, name))
+    def send_in_background(
+        self,
+        name: str,
+        feed: TrafficFeed,
+        producer: RecordProducer,
+        *,
+        pass_event: Callable[[RecordToSend], object],
+        most: int | None = None,
+    ) -> BackgroundThread:
+        """Start to send a feed in a thread, which is returned; the parameters are those of :func:`send_feed`."""
+        sending = partial(send_feed, feed, producer, most=most, pass_event=pass_event)
+        self.sending.append(BackgroundThread(lambda stop: sending(stop=stop), name))
         return self.sending[-1]
 
     def start(self) -> None:
@@ -213,28 +229,21 @@ class JobsDrill:
         str
             Missing rows, for people, when none has come for a long time; empty without any.
         """
-        counts, patience = dict[str, tuple[int, int]](), self.runs.patience.land
+        counts, patience = dict[str, int](), self.runs.patience.land
 
         def count_rows_and_tell_if_all() -> bool:
-            self.raise_failures(self.jobs)
-            with suppress(ThrottledError):  # throttled: no news, and the request is repeated
-                counts.update({table: (self.count_rows(table), count) for table, count in wanted.items()})
-                return all(have >= count for have, count in counts.values())
-            return False
+            counts.update({table: self.count_rows(table) for table in wanted})
+            return not missing_rows_text()
 
         def missing_rows_text() -> str:
-            lacking = ((table, *each) for table, each in counts.items() if each[0] < each[1])
+            lacking = ((table, have, wanted[table]) for table, have in counts.items() if have < wanted[table])
             return ", ".join(f"{table} has {have} of {count}" for table, have, count in lacking)
 
         try:
-            wait_until(
-                count_rows_and_tell_if_all,
-                seconds=patience,
-                what="settled",
-                progress=missing_rows_text,
-                poll_seconds=0.5,
+            self.wait_while_jobs_run(
+                count_rows_and_tell_if_all, patience, "all rows", progress=missing_rows_text
             )
-        except StalledError:
+        except DrillTimeoutError:
             return f"no further row for {patience:.0f} s: {missing_rows_text()}"
         return ""
 
@@ -273,14 +282,24 @@ class JobsDrill:
         return min((at for at in times if at > after_ms), default=None)
 
     def wait_while_jobs_run(
-        self, reached: Callable[[], bool], seconds: float, what: str, jobs: Sequence[str] | None = None
+        self,
+        reached: Callable[[], bool],
+        seconds: float,
+        what: str,
+        jobs: Sequence[str] | None = None,
+        progress: Callable[[], str] | None = None,
     ) -> None:
         """Wait for a condition while records are sent and jobs run: some, or all of the drill.
 
         Parameters
         ----------
-        seconds
-            Longest wait without progress of the jobs.
+        seconds, progress
+            Longest wait without progress, by default that of the jobs.
+
+        Raises
+        ------
+        DrillError
+            A job or the sending ended; :class:`DrillTimeoutError` if the time ran out.
         """
 
         def raise_failures_or_check_condition() -> bool:
@@ -288,7 +307,7 @@ class JobsDrill:
             return reached()
 
         wait_for_condition(
-            raise_failures_or_check_condition, seconds, what, progress=self.runs.progress_marker
+            raise_failures_or_check_condition, seconds, what, progress=progress or self.runs.progress_marker
         )
 
     def raise_failures(self, jobs: Sequence[str]) -> None:
@@ -321,7 +340,7 @@ def wait_for_condition(
 
     Raises
     ------
-    DrillError
+    DrillTimeoutError
         The time ran out.
     AwsError
         AWS refuses a request.
@@ -347,7 +366,7 @@ def wait_for_condition(
             poll_seconds=poll_seconds,
         )
     except StalledError as error:
-        raise DrillError(f"timeout after {seconds:.0f} s of waiting for {what}{last}") from error
+        raise DrillTimeoutError(f"timeout after {seconds:.0f} s of waiting for {what}{last}") from error
 
 
 @contextmanager

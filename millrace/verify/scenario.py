@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -25,8 +23,7 @@ from millrace.sandbox.kill_and_restart_jobs import (
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.records.ledger import Ledger, compare_with_ledger
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
-from millrace.sandbox.records.traffic import TrafficFeed, TrafficShape, default_key_field, send_feed
-from millrace.sandbox.schemas.traffic_values import RecordGenerator
+from millrace.sandbox.records.traffic import TrafficFeed, TrafficShape, default_key_field, generated_feed
 from millrace.verify.environment_copy import (
     PARTITIONS,
     SHARDS,
@@ -91,16 +88,15 @@ class VerificationScenario(JobsDrill):
         batch = max(1, min(500, round(self._settings.per_second / _BATCHES_PER_SECOND)))
         return KinesisProducer(self._place.client("kinesis"), own, batch=batch)
 
-    def _send_until_stopped(self, kind: str, stop: threading.Event) -> None:
-        payloads, choose = self._copy.sources[kind], random.Random(self._settings.seed)
+    def _generated_feed(self, kind: str) -> TrafficFeed:
+        payloads = self._copy.sources[kind]
         shape = TrafficShape(
             per_second=self._settings.per_second,
             dirty=self._settings.dirty,
             key=default_key_field(payloads),
             keys=1000,
         )
-        feed = TrafficFeed(RecordGenerator(payloads.schema, choose).record, payloads, shape, choose)
-        send_feed(feed, self.producers[kind], stop=stop, pass_event=partial(self._count_units, kind))
+        return generated_feed(payloads, shape, self._settings.seed)
 
     def _count_units(self, kind: str, event: RecordToSend) -> None:
         self.units[kind] += put_units(event.payload)
@@ -113,8 +109,9 @@ class VerificationScenario(JobsDrill):
         DrillError
             A job did not land any in time.
         """
-        for kind in self.producers:
-            self.send_in_background(partial(self._send_until_stopped, kind), f"to-{kind}")
+        for kind, producer in self.producers.items():
+            counting = partial(self._count_units, kind)
+            self.send_in_background(f"to-{kind}", self._generated_feed(kind), producer, pass_event=counting)
         self.start()
         for leg in self._copy.legs:
             self.wait_for_first_rows(leg.landed, leg.job)

@@ -260,22 +260,21 @@ def _feed_and_record_count(
     """Return the feed, and the number of records if it sends a file."""
     from millrace.sandbox import payloads as making
     from millrace.sandbox.payloads.read_file_records import read_file_records
-    from millrace.sandbox.records.traffic import TrafficFeed, default_key_field, source_of_file_records
-    from millrace.sandbox.schemas.traffic_values import RecordGenerator, SampledRecords, read_sample_file
+    from millrace.sandbox.records.traffic import (
+        TrafficFeed,
+        default_key_field,
+        generated_feed,
+        source_of_file_records,
+    )
 
-    choose = random.Random(seed)
     payloads = making.payload_writers_of_query(query, environment.value_locations.root)
     if shape.key is None and own_keys:
         shape = dataclasses.replace(shape, key=default_key_field(payloads))
     if source is not None:
         records = read_file_records(source, query.format, payloads)
-        return TrafficFeed(source_of_file_records(records), payloads, shape, choose), len(records)
-    values = (
-        RecordGenerator(payloads.schema, choose)
-        if sample is None
-        else SampledRecords(read_sample_file(sample, payloads.schema, dict), payloads.schema, choose)
-    )
-    return TrafficFeed(values.record, payloads, shape, choose), None
+        source_records = source_of_file_records(records)
+        return TrafficFeed(source_records, payloads, shape, random.Random(seed)), len(records)
+    return generated_feed(payloads, shape, seed, sample), None
 
 
 def stream_feed_and_record_count(

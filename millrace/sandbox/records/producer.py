@@ -47,7 +47,7 @@ class BackgroundThread(AbstractContextManager["BackgroundThread"]):
         Name of the thread.
     """
 
-    def __init__(self, work: Callable[[Flag], None], name: str) -> None:
+    def __init__(self, work: Callable[[Flag], object], name: str) -> None:
         self._work, self._name = work, name
         self._stop, self._failures = Flag(), list[BaseException]()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from threading import Event as Stop
 from typing import Any, Literal
 
@@ -23,7 +24,12 @@ from millrace.sandbox.payloads.read_file_records import FileRecord
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.producer import RecordProducer
-from millrace.sandbox.schemas.traffic_values import Values
+from millrace.sandbox.schemas.traffic_values import (
+    RecordGenerator,
+    SampledRecords,
+    Values,
+    read_sample_file,
+)
 
 Lateness = Literal["exponential", "uniform"]
 
@@ -212,6 +218,30 @@ class TrafficFeed:
             # A Kinesis key is text of 1 to 256 characters.
             return str("-" if value in (None, "") else value)[:256].encode(errors="replace")
         return f"k{self.choose.randrange(self.shape.keys)}".encode()
+
+
+def generated_feed(
+    payloads: PayloadWriters, shape: TrafficShape, seed: int, sample: Path | None = None
+) -> TrafficFeed:
+    """Return a feed of generated records, or of records drawn from a sample; the same seed gives the same ones.
+
+    Parameters
+    ----------
+    sample
+        File with JSON lines or CSV.
+
+    Raises
+    ------
+    SandboxError
+        The schema does not have a field of the shape.
+    """
+    choose = random.Random(seed)
+    values = (
+        RecordGenerator(payloads.schema, choose)
+        if sample is None
+        else SampledRecords(read_sample_file(sample, payloads.schema, dict), payloads.schema, choose)
+    )
+    return TrafficFeed(values.record, payloads, shape, choose)
 
 
 def default_key_field(payloads: PayloadWriters) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,8 +23,7 @@ from millrace.sandbox.payloads import records_from_nycflights
 from millrace.sandbox.programs import cdk, kafka_broker
 from millrace.sandbox.programs.child_processes import RUN, locked_sandbox_without_left_programs
 from millrace.sandbox.programs.localstack import ACCOUNT
-from millrace.sandbox.records.traffic import TrafficFeed, TrafficShape
-from millrace.sandbox.schemas.traffic_values import RecordGenerator, SampledRecords, read_sample_file
+from millrace.sandbox.records.traffic import TrafficShape, generated_feed
 
 _PAYLOADS = 20_000
 """Number of different records; the topic repeats them."""
@@ -41,14 +39,8 @@ def benchmark_job_and_payloads(
     seed: int,
 ) -> tuple[BenchmarkJob, list[bytes]]:
     """Return the queries to measure in the sandbox, and the records that they read."""
-    choose = random.Random(seed)
     payloads = making.payload_writers_of_query(query, environment.value_locations.root)
-    values = (
-        RecordGenerator(payloads.schema, choose)
-        if sample is None
-        else SampledRecords(read_sample_file(sample, payloads.schema, dict), payloads.schema, choose)
-    )
-    feed = TrafficFeed(values.record, payloads, TrafficShape(per_second=1), choose)
+    feed = generated_feed(payloads, TrafficShape(per_second=1), seed, sample)
     made = [event.payload for event in feed.events(most=_PAYLOADS)]
     assembly = RUN / "benchmark-cdk.out"
     cdk.synthesise_assembly(environment.name, assembly, ACCOUNT)
