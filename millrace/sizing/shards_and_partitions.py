@@ -13,6 +13,7 @@ from millrace.sizing.plan_model import Figure, FigureInput, Inputs, pinned_figur
 from millrace.sizing.prices_and_limits import limit_input, limit_per_second, service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.demand_inputs import spare_inputs, traffic_inputs
+from millrace.sizing.queries.partition_tasks import SourcePartitions
 from millrace.sizing.queries.sizing_formulas import (
     choose_core_spread,
     fewest_partitions_for_busy_cores,
@@ -245,7 +246,10 @@ class StreamWithReaders:
             if demand.partitions_to_read_at_a_time >= number:
                 return None
             spread = choose_core_spread(
-                number, demand.needed, overhead, read_at_once=demand.partitions_to_read_at_a_time
+                SourcePartitions.of_equal(number),
+                demand.needed,
+                overhead,
+                read_at_once=demand.partitions_to_read_at_a_time,
             )
             if spread.waves == 1 and demand.partitions_to_read_in_one_wave >= number:
                 return None

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from millrace.sizing.queries.driver import fixed_cost_factor
+from millrace.sizing.queries.partition_tasks import divide_stream
 from millrace.sizing.simulation import Arrivals, FixedExecutors, QueryLoad, Scenario, simulate
-from millrace.sizing.simulation.task_schedule import divide_stream
 from tests.performance.preloaded_input import PARTITIONS
 from tests.performance.simultaneous_batches import Burst, Cell, measure
 

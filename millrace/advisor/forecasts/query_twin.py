@@ -24,8 +24,8 @@ from millrace.advisor.logs.statistics import (
     makespan_of_list_scheduling,
     union_seconds,
 )
+from millrace.sizing.queries.partition_tasks import EqualPartitions
 from millrace.sizing.simulation import Arrivals
-from millrace.sizing.simulation.task_schedule import EqualPartitions
 
 LEAST = 8
 """Minimum number of settled batches with records for a forecast."""

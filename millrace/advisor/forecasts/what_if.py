@@ -21,8 +21,8 @@ from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import results_or_all_problems, wrong_option_error
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.config.units import parse_duration
+from millrace.sizing.queries.partition_tasks import EqualPartitions, divide_stream
 from millrace.sizing.simulation import FixedExecutors, QueryLoad, QueryResult, Scenario, simulate
-from millrace.sizing.simulation.task_schedule import EqualPartitions, divide_stream
 
 DRAWS = 39
 """Number of refitted twins: their minimum and maximum bound 95 % (38 of 40 gaps lie between them)."""

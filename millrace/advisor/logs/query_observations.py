@@ -9,8 +9,8 @@ import numpy as np
 
 from millrace.advisor.logs.application_history_model import Batch, Floats, Stage
 from millrace.advisor.logs.statistics import most_open_intervals
+from millrace.sizing.queries.partition_tasks import EqualPartitions
 from millrace.sizing.simulation import Arrivals
-from millrace.sizing.simulation.task_schedule import EqualPartitions
 
 INSTANT = 1e-3
 """Seconds: Spark writes times in whole milliseconds."""

@@ -28,7 +28,7 @@ from millrace.sizing.plan_model import Figure, JobPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand, demands_by_stream
 from millrace.sizing.queries.driver import demands_by_driver_cores_and_findings
-from millrace.sizing.queries.query_plan import SourcePartitions
+from millrace.sizing.queries.partition_tasks import SourcePartitions
 from millrace.sizing.queries.run_plan import billed_run_seconds, run_stage_seconds
 
 Planned = tuple[JobPlan | None, list[Finding]]
@@ -117,9 +117,7 @@ class JobPlanner:
             stream, number, least = self.environment.streams[name], partitions[name], self.least[name]
             evenly = least if number - 1 < least <= number else float(number)
             steady = stream.elastic_limit_names is None
-            found[name] = SourcePartitions(
-                number, steady=steady, limits_parts=stream.limits_parts, evenly=evenly
-            )
+            found[name] = SourcePartitions(number, evenly, steady=steady, limits_parts=stream.limits_parts)
         return found
 
     def largest_batches(
@@ -163,17 +161,20 @@ class JobPlanner:
         demands = next(iter(self.by_driver[sized.name].values()))
         sources = self.source_partitions(demands, partitions)
         read = [joined_source_partitions(demand, sources) for demand in demands]
-        numbers = [source.read_in_waves for source in read]
         found, now = math.inf, sized.executors.value
         executors = {now}
         if job.cores is None and job.max_workers is None:
-            executors |= {max(1, now - 1), 2 * now, math.ceil(max(numbers) / sized.vcpu)}
+            executors |= {
+                max(1, now - 1),
+                2 * now,
+                math.ceil(max(each.read_in_waves for each in read) / sized.vcpu),
+            }
         for cores in (sized.vcpu * number for number in executors):
             spreads, fewest, problems = job_spreads_cores_and_findings(
                 self.environment, sized.name, demands, read, cores
             )
             if not problems:
-                seconds = billed_run_seconds(run_stage_seconds(demands, spreads, numbers))
+                seconds = billed_run_seconds(run_stage_seconds(demands, spreads, read))
                 paid = (
                     (math.ceil(max(cores, fewest) / sized.vcpu) + 1) * seconds / 3600 * sized.worker_usd_hour
                 )

@@ -82,7 +82,7 @@ def candidates_for_shared_cores(
                 number = dict(least)
                 for demand, own, more in zip(demands, tasks, may, strict=True):
                     for name, part in demand.streams.items() if more else ():
-                        number[name] = max(number[name], math.ceil(own.number * part - 1e-9))
+                        number[name] = max(number[name], math.ceil(own.partitions * part - 1e-9))
                 usd = planner.streams_usd(number, chosen, number)
                 if usd + workers < best - CENT:
                     best, cheapest = usd + workers, {**chosen, **number}
@@ -136,7 +136,7 @@ def _choices_of_batches_to_divide(
         else [
             place
             for place, (batch, own, may) in enumerate(zip(batches, tasks, free, strict=True))
-            if may and own.number > batch.partitions
+            if may and own.partitions > batch.partitions
         ]
     )
     contested.sort(key=lambda place: batches[place].work)

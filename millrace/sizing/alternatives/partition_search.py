@@ -21,6 +21,7 @@ from millrace.sizing.cost import CENT, HOURS
 from millrace.sizing.jobs.shared_cores import fewest_shared_cores
 from millrace.sizing.jobs.worker_choices import least_workers_usd
 from millrace.sizing.plan_model import JobPlan
+from millrace.sizing.queries.sizing_formulas import cores_needed, whole_cores
 from millrace.sizing.shards_and_partitions import StreamWithReaders
 
 _STEPS = (-1, 1, 2, 3)
@@ -313,7 +314,8 @@ def _fewest_between(
 def _most_to_save(planner: JobPlanner, job: str, chosen: Mapping[str, int], sized: JobPlan | None) -> float:
     """Return the most dollars a month by which a job may get cheaper: all of a bounded one, or what its workers cost beyond its cores.
 
-    Queries that share cores have all those of executors that are there for their memory: the plan's number is more than they need.
+    A query of several streams has all beyond its work, and queries that share cores have all those of executors that are there for their
+    memory: the plan's number is more than they need.
 
     Infinity if pins refuse these partitions.
     """
@@ -322,8 +324,11 @@ def _most_to_save(planner: JobPlanner, job: str, chosen: Mapping[str, int], size
     if sized.run is not None:
         return sum(line.usd for line in sized.cost)
     paid = sized.max_workers.value * sized.worker_usd_hour * HOURS
-    cores = sized.cores.value
-    if len(planner.demands[job]) > 1:
+    cores, demands = sized.cores.value, planner.demands[job]
+    if len(demands) == 1 < len(demands[0].streams):
+        # One partition more of one of its streams may fill the waves of half of the cores.
+        cores = whole_cores(cores_needed(demands[0].work))
+    elif len(demands) > 1:
         needed = (planner.largest_batches(each, chosen) for each in planner.by_driver[job].values())
         cores = min(cores, *map(fewest_shared_cores, needed))
     return paid - least_workers_usd(planner.environment.jobs[job], cores, planner.prices)

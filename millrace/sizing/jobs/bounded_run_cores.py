@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query_plan import SourcePartitions
+from millrace.sizing.queries.partition_tasks import SourcePartitions
 from millrace.sizing.queries.run_plan import billed_run_seconds, run_stage_seconds
 from millrace.sizing.queries.sizing_formulas import CoreSpread
 
@@ -33,10 +33,9 @@ def cores_of_cheapest_runs(
     spreads_on
         Distribution of the queries over a number of cores.
     """
-    partitions = [source.read_in_waves for source in sources]
 
     def seconds(cores: int) -> float:
-        return billed_run_seconds(run_stage_seconds(demands, spreads_on(cores), partitions))
+        return billed_run_seconds(run_stage_seconds(demands, spreads_on(cores), sources))
 
     def worker_seconds(cores: int, seconds: float) -> float:
         return (cores / each + 1) * max(service_limits()["bounded.least_billed_seconds"], seconds)
@@ -75,7 +74,7 @@ def _least_run_seconds(
     )
     # No number of cores gets records sooner than shards hand them over.
     read = max(
-        number * each.work.hand_over / source.partitions
+        number * each.work.hand_over / source.all_at_once
         for each, number, source in zip(demands, records, sources, strict=True)
     )
     return service_limits()["bounded.billed_start_seconds"] + max(to_land, read) + to_derive

@@ -41,7 +41,8 @@ from millrace.sizing.plan_model import (
 )
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query_plan import SourcePartitions, batch_limit_and_findings, query_plan
+from millrace.sizing.queries.partition_tasks import SourcePartitions
+from millrace.sizing.queries.query_plan import batch_limit_and_findings, query_plan
 from millrace.sizing.queries.run_plan import billed_run_seconds, run_plan_or_none, run_stage_seconds
 from millrace.sizing.queries.sizing_formulas import CoreSpread
 from millrace.sizing.readable_numbers import count
@@ -104,7 +105,7 @@ def job_plan_and_findings(
                 return True
             share = 1.0
             if made.run is not None:
-                stages = run_stage_seconds(demands, spreads_on(paid), [each.read_in_waves for each in read])
+                stages = run_stage_seconds(demands, spreads_on(paid), read)
                 share = min(1.0, billed_run_seconds(stages) / made.run.every_seconds.value)
             least = share * least_workers_usd(job, paid, prices)
             return least <= max(made.way.usd, best.way.usd) + CENT
@@ -151,7 +152,7 @@ def job_plan_and_findings(
         name, sized, cores, way.executors, worker_input
     )
     problems += [*wrong, *_findings_of_short_timeout(name, job, demands, run)]
-    ratio = allocation_ratio(demands, spreads, [each.partitions for each in read], cores.value)
+    ratio = allocation_ratio(demands, spreads, [each.tasks for each in read], cores.value)
     scaling, wrong = scaling_plan_and_findings(
         name, job, demands, executors, sized.tasks_per_worker, ratio, worker_input
     )
@@ -269,7 +270,7 @@ def _size_queries_and_workers(
         problems += wrong
         limits.append(limit)
     memory = memory_of_job(environment, job, demands, spreads, sources, limits)
-    run = run_plan_or_none(name, job, demands, spreads, [source.read_in_waves for source in sources])
+    run = run_plan_or_none(name, job, demands, spreads, sources)
     share = 1.0 if run is None else run.billed_share
     way, choices = worker_offer_and_all_choices(job, cores, memory, prices, share, driver_cores)
     problems += _findings_of_too_small_worker(name, job, way, memory)

@@ -11,7 +11,7 @@ from millrace.config.queries import Query, SourceQueryBase
 from millrace.sizing.plan_model import Figure
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query_plan import SourcePartitions
+from millrace.sizing.queries.partition_tasks import SourcePartitions
 from millrace.sizing.queries.sizing_formulas import CoreSpread
 from millrace.sizing.queries.trigger_interval_limits import most_fetched_bytes
 

@@ -19,7 +19,7 @@ from millrace.sizing.jobs.shared_cores import (
 )
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query_plan import SourcePartitions
+from millrace.sizing.queries.partition_tasks import EqualPartitions, SourcePartitions
 from millrace.sizing.queries.run_plan import run_stage_seconds
 from millrace.sizing.queries.sizing_formulas import (
     CoreSpread,
@@ -34,19 +34,25 @@ from millrace.sizing.readable_numbers import rate_text
 def joined_source_partitions(
     demand: QueryDemand, sources: Mapping[str, SourcePartitions]
 ) -> SourcePartitions:
-    """Return the partitions of all of a query's streams together: of streams that bring more or less to each, as many like the fullest."""
+    """Return the partitions of all of a query's streams together."""
     each = {name: sources[name] for name in demand.streams}
-    number = sum(source.partitions for source in each.values())
-    evenly = min(source.evenly / demand.streams[name] for name, source in each.items())
+    steady = all(source.steady for source in each.values())
+    limited = any(source.limits_parts for source in each.values())
     if demand.partitions is not None:
-        number, evenly = demand.partitions, float(demand.partitions)
-    elif evenly < sum(source.evenly for source in each.values()) * (1 - 1e-9):
-        number = max(1, math.floor(evenly + 1e-9))
+        return SourcePartitions(demand.partitions, float(demand.partitions), steady, limited)
+    parts = tuple(
+        EqualPartitions(demand.streams[name] / source.partitions, source.partitions)
+        for name, source in each.items()
+    )
+    number, like_the_fullest = sum(each.count for each in parts), 1 / max(each.share for each in parts)
+    equal = like_the_fullest >= number * (1 - 1e-9)
     return SourcePartitions(
-        number,
-        steady=all(source.steady for source in each.values()),
-        limits_parts=any(source.limits_parts for source in each.values()),
-        evenly=evenly,
+        number if equal else math.floor(like_the_fullest + 1e-9),
+        min(source.evenly / demand.streams[name] for name, source in each.items()),
+        steady,
+        limited,
+        # Those of an on-demand stream are an estimate, and never read in planned waves.
+        () if equal or not steady else parts,
     )
 
 
@@ -54,10 +60,7 @@ def largest_batches_on_shared_cores(
     demands: Sequence[QueryDemand], sources: Sequence[SourcePartitions]
 ) -> tuple[LargestBatch, ...]:
     """Return the largest batches of queries that share cores."""
-    return tuple(
-        largest_batch(demand, source.partitions, source.evenly)
-        for demand, source in zip(demands, sources, strict=True)
-    )
+    return tuple(largest_batch(demand, source) for demand, source in zip(demands, sources, strict=True))
 
 
 def job_spreads_cores_and_findings(
@@ -80,7 +83,7 @@ def job_spreads_cores_and_findings(
     short = [
         _finding_of_too_few_shards(environment, demand)
         for demand, source in zip(demands, sources, strict=True)
-        if demand.partitions_to_read_at_a_time >= source.read_in_waves
+        if demand.partitions_to_read_at_a_time >= source.all_at_once
     ]
     if short:
         return [], 0, short
@@ -90,7 +93,7 @@ def job_spreads_cores_and_findings(
     short = [
         _finding_of_too_few_shards(environment, demand)
         for demand, batch in zip(demands, batches, strict=True)
-        if batch.reading and batch.reading / batch.evenly >= batch.room
+        if batch.reading and batch.source and batch.reading / batch.source.evenly >= batch.room
     ]
     if short:
         return [], 0, short
@@ -106,12 +109,11 @@ def job_spreads_cores_and_findings(
         headrooms = load_headroom_factors(batches, tasks, paid)
         return shared_spreads(demands, batches, tasks, paid, headrooms), cores, []
     # As long as runs end in time, the shortest costs the least.
-    partitions = [source.read_in_waves for source in sources]
     spreads = [
         shared_spreads(demands, batches, each, paid, headrooms)
         for each, headrooms in run_tasks_with_headrooms(batches, tasks, paid)
     ]
-    found = min(spreads, key=lambda each: sum(run_stage_seconds(demands, each, partitions)))
+    found = min(spreads, key=lambda each: sum(run_stage_seconds(demands, each, sources)))
     return found, cores, []
 
 
@@ -122,11 +124,10 @@ def _own_spread_cores_and_findings(
     job, found = environment.jobs[name], spread_over_own_fewest_cores(demand, source)
     if job.cores is not None:
         more = spread_over_cores_or_none(
-            source.read_in_waves if demand.lands else max(found.cores, job.cores),
+            source if demand.lands else SourcePartitions.of_equal(max(found.cores, job.cores)),
             max(found.cores, job.cores),
             demand.needed,
             service_limits()["spark.repartition.overhead"],
-            steady=source.steady or not demand.lands,
             read_at_once=demand.read_at_once,
         )
         if job.cores < found.cores or more is None:
@@ -136,13 +137,13 @@ def _own_spread_cores_and_findings(
         overhead = service_limits()["spark.repartition.overhead"]
         more = CoreSpread(paid, float(paid), None)
         if demand.lands:
-            more = fastest_spread(source.read_in_waves, paid, overhead)
+            more = fastest_spread(source, paid, overhead)
         if more.effective >= found.effective and more.read_at_once >= found.read_at_once:
             return [more], found.cores, []
     # All cores of its executors read: in one wave, shards may not deliver the records in the rest of the batch.
     if paid >= source.read_in_waves:
-        found = found._replace(read_at_once=source.read_in_waves, waves=1)
-    late = found.waves == 1 and demand.partitions_to_read_in_one_wave >= source.read_in_waves
+        found = found._replace(read_at_once=source.all_at_once, waves=1)
+    late = found.waves == 1 and demand.partitions_to_read_in_one_wave >= source.all_at_once
     return [found], found.cores, [_finding_of_too_few_shards(environment, demand)] if late else []
 
 
@@ -158,13 +159,12 @@ def spread_over_own_fewest_cores(demand: QueryDemand, source: SourcePartitions) 
     """Return the spread of a query over the fewest cores, of which it has all; its shards may be too few, which is found later."""
     overhead = service_limits()["spark.repartition.overhead"]
     fewest = whole_cores(demand.least_cores)
-    if not demand.lands or demand.partitions_to_read_at_a_time >= source.read_in_waves:
+    if not demand.lands or demand.partitions_to_read_at_a_time >= source.all_at_once:
         return CoreSpread(fewest, float(fewest), None)
     return choose_core_spread(
-        source.read_in_waves,
+        source,
         demand.needed,
         overhead,
-        steady=source.steady,
         read_at_once=demand.partitions_to_read_at_a_time,
     )
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.partition_tasks import SourcePartitions
 from millrace.sizing.queries.sizing_formulas import CoreSpread, whole_cores
 
 _REMEMBERED = 4096
@@ -35,12 +36,15 @@ class BatchTasks(NamedTuple):
         Core-seconds of all of them.
     shuffled
         Whether they begin behind a shuffle: the partitions of the source would be too few and too long.
+    partitions
+        Partitions that are read without a shuffle, as :attr:`LargestBatch.partitions` counts them.
     """
 
     number: int
     seconds: float
     work: float
     shuffled: bool = False
+    partitions: int = 0
 
 
 class LargestBatch(NamedTuple):
@@ -54,10 +58,8 @@ class LargestBatch(NamedTuple):
         M − a: seconds within which all its tasks must end.
     trigger
         T in seconds.
-    partitions
-        Those that it reads; 0 for a table, whose records are divided as the plan likes.
-    evenly
-        The same as a real number that follows the traffic: of two streams, the one with less traffic never has longer tasks.
+    source
+        What it reads; None for a table, whose records are divided as the plan likes.
     reading
         Core-seconds for which its tasks hold cores while partitions deliver their records.
     stage
@@ -67,29 +69,33 @@ class LargestBatch(NamedTuple):
     work: float
     room: float
     trigger: float
-    partitions: int = 0
-    evenly: float = 0.0
+    source: SourcePartitions | None = None
     reading: float = 0.0
     stage: int = 0
 
+    @property
+    def partitions(self) -> int:
+        """Partitions that it reads, as many as if all were like the fullest; 0 of a table."""
+        return 0 if self.source is None else self.source.partitions
+
     def divided_into(self, number: int, *, shuffled: bool = False) -> BatchTasks:
         """Return it divided into tasks."""
-        if not self.partitions:
+        if self.source is None:
             return BatchTasks(number, self.work / number, self.work)
-        extra = 1 + service_limits()["spark.repartition.overhead"] if shuffled else 1.0
-        even = self.evenly if number == self.partitions and not shuffled else float(number)
+        if not shuffled:
+            work, given = max(self.work, self.reading), number == self.source.partitions
+            even = self.source.evenly if given else float(number)
+            return BatchTasks(self.source.tasks if given else number, work / even, work, partitions=number)
+        extra = 1 + service_limits()["spark.repartition.overhead"]
         # Those of the source are read before a shuffle, in waves over as many cores.
-        read = self.evenly / math.ceil(self.evenly / number) if shuffled else even
-        seconds = max(self.work * extra / even, self.reading / read)
-        return BatchTasks(
-            number, seconds, number * seconds if shuffled else max(self.work, self.reading), shuffled
-        )
+        seconds = max(self.work * extra / number, self.reading / self.source.evenly_read(number))
+        return BatchTasks(number, seconds, number * seconds, shuffled)
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _fewest_tasks_on_own_cores(batch: LargestBatch, *, free: bool) -> BatchTasks:
     """Return the fewest tasks of a batch that end in time with a core for each."""
-    if not batch.partitions:
+    if batch.source is None:
         return batch.divided_into(whole_cores(batch.work / batch.room))
     enough = whole_cores(max(batch.work, batch.reading) / batch.room)
     plain = batch.divided_into(max(batch.partitions, enough) if free else batch.partitions)
@@ -99,25 +105,20 @@ def _fewest_tasks_on_own_cores(batch: LargestBatch, *, free: bool) -> BatchTasks
     )
     # Shards that are as full as AWS takes them are read in a whole part of the time: rounding must not decide.
     end = batch.room * (1 + 1e-9)
-    waves = math.floor(end * batch.evenly / batch.reading) if batch.reading else batch.partitions
+    evenly = batch.source.evenly
+    waves = math.floor(end * evenly / batch.reading) if batch.reading else batch.partitions
     if waves and shuffled.seconds >= end:
         # In more waves partitions cannot deliver in time.
-        number = max(shuffled.number, math.ceil(batch.evenly / waves * (1 - 1e-12)))
+        number = max(shuffled.number, math.ceil(evenly / waves * (1 - 1e-12)))
         shuffled = batch.divided_into(number, shuffled=True)
-        while shuffled.seconds >= end and shuffled.number <= batch.partitions:
+        while shuffled.seconds >= end and shuffled.number <= batch.source.tasks:
             shuffled = batch.divided_into(shuffled.number + 1, shuffled=True)
     possible = [each for each in (plain, shuffled) if each.seconds < end]
     return min(possible, key=lambda each: each.number, default=plain)
 
 
-def largest_batch(demand: QueryDemand, partitions: int, evenly: float) -> LargestBatch:
-    """Return the largest batch of a query.
-
-    Parameters
-    ----------
-    partitions, evenly
-        As :class:`LargestBatch` has them.
-    """
+def largest_batch(demand: QueryDemand, source: SourcePartitions) -> LargestBatch:
+    """Return the largest batch of a query."""
     work = demand.work
     room = work.longest_batch_seconds - work.overhead
     if not demand.lands:
@@ -127,7 +128,7 @@ def largest_batch(demand: QueryDemand, partitions: int, evenly: float) -> Larges
     shared = bool(work.hand_over) and not work.alone
     arriving = work.overhead_factor * room - (work.overhead if shared else 0.0)
     reading = demand.read_at_once * arriving
-    return LargestBatch(demand.needed * room, room, work.planned_trigger_seconds, partitions, evenly, reading)
+    return LargestBatch(demand.needed * room, room, work.planned_trigger_seconds, source, reading)
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -175,17 +176,17 @@ def divide_into_tasks_or_none(
         found = []
         for place, (batch, tasks) in enumerate(zip(batches, plain, strict=True)):
             most = _max_task_seconds(batch, waiting[place], cores)
-            if batch.partitions and not tasks.shuffled and tasks.seconds >= most and may[place]:
+            if batch.source and not tasks.shuffled and tasks.seconds >= most and may[place]:
                 room = max(most, 1e-9)
                 more = math.floor(max(batch.work, batch.reading) / room) + 1
                 tasks = batch.divided_into(max(batch.partitions + 1, more))
-            elif not batch.partitions:
+            elif batch.source is None:
                 tasks = batch.divided_into(min(cores, math.floor(batch.work / max(most, 1e-9)) + 1))
             if tasks.seconds < most:
                 found.append(tasks)
-            elif batch.partitions and not tasks.shuffled and not may[place]:
+            elif batch.source and not tasks.shuffled and not may[place]:
                 # All others wait for its larger work from now on, so they are divided again.
-                number = min(cores, batch.partitions) if batch.reading else cores
+                number = min(cores, batch.source.tasks) if batch.reading else cores
                 plain[place] = batch.divided_into(number, shuffled=True)
                 waiting = _waiting_core_seconds(batches, plain)
                 break
@@ -222,37 +223,37 @@ def run_tasks_at_once_or_none(batches: Sequence[LargestBatch], cores: int) -> li
         own = [place for place, each in enumerate(batches) if each.stage == stage]
         if len(own) > cores:
             return None
-        least = max(
-            sum(batches[place].work for place in own) / cores,
-            *(batches[place].reading / max(1.0, batches[place].evenly) for place in own),
+        reading = (
+            each.reading / max(1.0, each.source.evenly)
+            for each in map(batches.__getitem__, own)
+            if each.source is not None
         )
+        least = max(sum(batches[place].work for place in own) / cores, max(reading, default=0.0))
         longer = bisect_left(
             range(_DOUBLINGS * _STEPS),
             True,
             key=lambda step: (
-                sum(_fewest_run_tasks(batches[place], least * 2 ** (step / _STEPS))[0] for place in own)
+                sum(_fewest_run_tasks(batches[place], least * 2 ** (step / _STEPS)).number for place in own)
                 <= cores
             ),
         )
         for place in own:
-            number, shuffled = _fewest_run_tasks(batches[place], least * 2 ** (longer / _STEPS))
-            found[place] = batches[place].divided_into(number, shuffled=shuffled)
+            found[place] = _fewest_run_tasks(batches[place], least * 2 ** (longer / _STEPS))
     return [found[place] for place in range(len(batches))]
 
 
-def _fewest_run_tasks(batch: LargestBatch, seconds: float) -> tuple[int, bool]:
-    """Return the fewest tasks of at most so many seconds, each with its own core, and whether they are shuffled."""
-    if not batch.partitions:
-        return math.ceil(batch.work / seconds), False
-    extra = 1 + service_limits()["spark.repartition.overhead"]
-    waves = math.floor(seconds * batch.evenly / batch.reading * (1 + 1e-9)) if batch.reading else math.inf
+def _fewest_run_tasks(batch: LargestBatch, seconds: float) -> BatchTasks:
+    """Return the fewest tasks of at most so many seconds, each with its own core."""
+    if batch.source is None:
+        return batch.divided_into(math.ceil(batch.work / seconds))
+    extra, evenly = 1 + service_limits()["spark.repartition.overhead"], batch.source.evenly
+    waves = math.floor(seconds * evenly / batch.reading * (1 + 1e-9)) if batch.reading else math.inf
     number = max(
-        math.ceil(batch.work * extra / seconds),
-        math.ceil(batch.evenly / min(batch.partitions, max(1, waves))),
+        math.ceil(batch.work * extra / seconds), math.ceil(evenly / min(batch.partitions, max(1, waves)))
     )
-    if number >= batch.partitions and max(batch.work, batch.reading) <= seconds * batch.evenly:
-        return batch.partitions, False
-    return number, True
+    if number >= batch.source.tasks and max(batch.work, batch.reading) <= seconds * evenly:
+        return batch.divided_into(batch.partitions)
+    return batch.divided_into(number, shuffled=True)
 
 
 def sequential_run_tasks(batches: Sequence[LargestBatch], cores: int) -> list[BatchTasks]:

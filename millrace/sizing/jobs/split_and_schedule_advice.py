@@ -10,7 +10,7 @@ from millrace.sizing.plan_model import JobPlan
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.driver import route_advice_or_none
-from millrace.sizing.queries.query_plan import SourcePartitions
+from millrace.sizing.queries.partition_tasks import SourcePartitions
 from millrace.sizing.readable_numbers import count
 
 

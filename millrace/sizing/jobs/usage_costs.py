@@ -11,7 +11,7 @@ from millrace.sizing.costs.storage_and_unpriced_costs import gb_added_per_second
 from millrace.sizing.plan_model import CostItem, RunPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query_plan import SourcePartitions
+from millrace.sizing.queries.partition_tasks import SourcePartitions
 from millrace.sizing.queries.sizing_formulas import CoreSpread
 
 
@@ -107,7 +107,7 @@ def usage_cost_items(
 
 def files_of_batch(demand: QueryDemand, spread: CoreSpread, source: SourcePartitions) -> int:
     """Return the files that a batch writes to one table: one of each task that has records."""
-    return spread.repartition or (source.partitions if demand.lands else spread.cores)
+    return spread.repartition or (source.tasks if demand.lands else spread.cores)
 
 
 def least_usage_usd(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import NamedTuple
 
 from millrace.config.document.problems import Finding
 from millrace.config.kafka.reading_options import KafkaReading
@@ -15,6 +14,7 @@ from millrace.config.units import format_duration
 from millrace.sizing.plan_model import Figure, FigureInput, QueryPlan, pinned_figure
 from millrace.sizing.queries.benchmark_figures import cores_with_contention
 from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.partition_tasks import SourcePartitions
 from millrace.sizing.queries.run_plan import run_period_figure
 from millrace.sizing.queries.sizing_formulas import (
     CoreSpread,
@@ -32,32 +32,6 @@ _WITHIN = timedelta(hours=20)
 
 
 _HAND_OVER = "the time in which one shard hands a record to this reader; p shards are read at a time"
-
-
-class SourcePartitions(NamedTuple):
-    """The partitions that a reader finds.
-
-    Attributes
-    ----------
-    partitions
-        P.
-    steady
-        Whether their number is constant.
-    limits_parts
-        Whether each has a limit in a batch.
-    evenly
-        P as a real number that follows the traffic, where the traffic decides it.
-    """
-
-    partitions: int
-    steady: bool
-    limits_parts: bool
-    evenly: float
-
-    @property
-    def read_in_waves(self) -> float:
-        """P of which waves are counted: an estimate of AWS's shards is as real as the traffic, so that no rounding decides."""
-        return self.partitions if self.steady else self.evenly
 
 
 def batch_limit_and_findings(
@@ -133,17 +107,17 @@ def query_plan(
         shard = Figure(
             limit_per_partition(batch.value, source.partitions, max(above, _most_records_by_chance(demand))),
             "records",
-            f"{batch.value:,} records over {count(source.partitions, 'shard')}",
+            f"{batch.value:,} records over {count(source.tasks, 'shard')}",
             assumed=batch.assumed or demand.assumed,
             formula="L / shards",
             inputs=lambda: (f"{demand.number_key_prefix}.records_per_batch", *read),
         )
     repartition = None
     if spread_.repartition is not None:
-        why = f"the source has {count(source.partitions, 'partition')} for {spread_.cores} cores"
+        why = f"the source has {count(source.tasks, 'partition')} for {spread_.cores} cores"
         if not source.steady:
             why = f"an on-demand stream changes its shards; {spread_.cores} cores stay busy"
-        elif source.partitions >= spread_.cores:
+        elif source.tasks >= spread_.cores:
             why += ", which would leave cores idle in the last wave"
         repartition = Figure(
             spread_.repartition,
@@ -155,7 +129,7 @@ def query_plan(
     if isinstance(query, OneStreamQueryBase) and query.kafka is not None:
         least, path = query.kafka.min_partitions, (*demand.yaml_path, "kafka", "min_partitions")
         if least is not None:
-            why = f"pinned; the source has {count(source.partitions, 'partition')}"
+            why = f"pinned; the source has {count(source.tasks, 'partition')}"
             repartition = pinned_figure(least, "partitions", why, path)
     latency = Figure(
         demand.latency,

@@ -8,6 +8,7 @@ from millrace.config.model import Job
 from millrace.sizing.plan_model import Figure, FigureInput, RunPlan, T, pinned_figure
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.partition_tasks import SourcePartitions
 from millrace.sizing.queries.sizing_formulas import CoreSpread
 
 _BILLED = ("bounded.billed_start_seconds", "bounded.least_billed_seconds")
@@ -29,7 +30,7 @@ def run_period_figure(name: str, job: Job, seconds: T, why: str) -> Figure[T]:
 def run_stage_seconds(
     demands: Sequence[QueryDemand],
     spreads: Sequence[CoreSpread],
-    partitions: Sequence[float],
+    sources: Sequence[SourcePartitions],
     *,
     peak: bool = False,
 ) -> list[float]:
@@ -40,15 +41,15 @@ def run_stage_seconds(
     found, overhead = [], service_limits()["spark.repartition.overhead"]
     for lands in (True, False):
         shared, alone, fixed = 0.0, 0.0, 0.0
-        for demand, spread, number in zip(demands, spreads, partitions, strict=True):
+        for demand, spread, source in zip(demands, spreads, sources, strict=True):
             if demand.lands == lands:
                 work = demand.work
                 records = work.rate * (
                     work.most_arrival_seconds if peak else demand.average * work.planned_trigger_seconds
                 )
                 shared = max(shared, spread.batch_seconds(work, records))
-                tasks = number if lands else spread.cores
-                alone += spread.batch_seconds_alone(work, records, tasks, overhead) - work.overhead
+                read = source if lands else SourcePartitions.of_equal(spread.cores)
+                alone += spread.batch_seconds_alone(work, records, read, overhead) - work.overhead
                 fixed = max(fixed, work.overhead)
         found.append(min(shared, fixed + alone))
     return found
@@ -65,13 +66,13 @@ def run_plan_or_none(
     job: Job,
     demands: Sequence[QueryDemand],
     spreads: Sequence[CoreSpread],
-    partitions: Sequence[float],
+    sources: Sequence[SourcePartitions],
 ) -> RunPlan | None:
     """Return the runs of a job; None if it runs all the time.
 
     Parameters
     ----------
-    demands, spreads, partitions
+    demands, spreads, sources
         Of its queries.
     """
     if job.run_every is None:
@@ -79,8 +80,8 @@ def run_plan_or_none(
     known = service_limits()
     begin = known[_BILLED[0]]
     # A batch takes a time in proportion to its records, so runs of any traffic with this average take as long together.
-    to_land, to_derive = run_stage_seconds(demands, spreads, partitions)
-    at_peak, derived_at_peak = run_stage_seconds(demands, spreads, partitions, peak=True)
+    to_land, to_derive = run_stage_seconds(demands, spreads, sources)
+    at_peak, derived_at_peak = run_stage_seconds(demands, spreads, sources, peak=True)
     batches = tuple(f"{demand.number_key_prefix}.batch_seconds" for demand in demands)
     return RunPlan(
         every_seconds=run_period_figure(

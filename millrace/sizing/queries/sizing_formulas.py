@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from millrace.sizing.queries.partition_tasks import SourcePartitions
+
 
 class InfeasibleError(ValueError):
     """No number of cores meets the SLA.
@@ -166,11 +168,6 @@ def whole_cores(needed: float) -> int:
     return math.floor(needed) + 1
 
 
-def effective_cores(partitions: float, cores: int) -> float:
-    """Return the average number of busy cores: P / ceil(P/c), as partitions run in waves."""
-    return partitions / math.ceil(partitions / cores)
-
-
 def fewest_partitions_for_busy_cores(cores: int, needed: float, at_least: int) -> int:
     """Return the fewest partitions, ``at_least`` or more, whose waves keep ``needed`` cores busy.
 
@@ -178,7 +175,7 @@ def fewest_partitions_for_busy_cores(cores: int, needed: float, at_least: int) -
     """
     waves = math.ceil(max(cores, at_least) / cores)
     partitions = max(cores, at_least, math.floor(waves * needed) + 1)
-    while effective_cores(partitions, cores) <= needed:
+    while SourcePartitions.of_equal(partitions).effective_cores(cores) <= needed:
         partitions += 1
     return partitions
 
@@ -223,10 +220,10 @@ class CoreSpread(NamedTuple):
         return work.overhead + records * work.per_record / self.effective
 
     def batch_seconds_alone(
-        self, work: QueryWork, records: float, partitions: float, overhead: float
+        self, work: QueryWork, records: float, source: SourcePartitions, overhead: float
     ) -> float:
         """Return D(n) of a query whose tasks have a core each while others have nothing to do."""
-        read = effective_cores(partitions, self.cores)
+        read = source.effective_cores(self.cores)
         busy = read if self.repartition is None else self.cores / (1 + overhead)
         handed = self._seconds_without_reading(work) + records * work.hand_over / max(self.read_at_once, read)
         return max(work.overhead + records * work.per_record / max(self.effective, busy), handed)
@@ -253,20 +250,18 @@ class CoreSpread(NamedTuple):
 
 
 def choose_core_spread(
-    partitions: float, needed: float, overhead: float, *, steady: bool = True, read_at_once: float = 0.0
+    source: SourcePartitions, needed: float, overhead: float, *, read_at_once: float = 0.0
 ) -> CoreSpread:
-    """Choose cores for a source with a given number of partitions.
+    """Choose cores for a source with given partitions.
 
     Parameters
     ----------
-    partitions
-        P as the reader finds it, or as a real number where it is an estimate.
+    source
+        The partitions; on-demand streams change their number, so waves cannot be planned.
     needed
         Cores from :func:`cores_needed`.
     overhead
         Extra work per record of a repartition, as a share.
-    steady
-        Whether P stays constant; on-demand streams change it, so waves cannot be planned.
     read_at_once
         Partitions that must be read at a time because of their throughput: λ times
         ``Work.hand_over``. A task reads one, so at most as many are read at a time as there are cores.
@@ -276,38 +271,29 @@ def choose_core_spread(
     CoreSpread
         The fewest cores; waves over the source's partitions if they suffice, else a repartition.
     """
-    assert partitions > read_at_once, "all partitions together hand over less than arrives"
+    assert source.all_at_once > read_at_once, "all partitions together hand over less than arrives"
     # A task that waits for its partition does not wait longer behind a repartition.
     shuffled = whole_cores(max(needed * (1 + overhead), read_at_once))
     needed = max(needed, read_at_once)
     if whole_cores(needed) == 1:
-        return CoreSpread(1, 1.0, None, 1.0, math.ceil(partitions))
-    while effective_cores(partitions, shuffled) <= read_at_once:
+        return CoreSpread(1, 1.0, None, 1.0, math.ceil(source.read_in_waves))
+    while source.effective_cores(shuffled) <= read_at_once:
         shuffled += 1
-    if steady and partitions > needed:
-        waves = max(1, math.ceil(partitions / needed) - 1)
-        cores = math.ceil(partitions / waves)
+    if source.steady and source.all_at_once > needed:
+        cores = source.fewest_cores_with_busy(needed)
         if cores <= shuffled:
-            effective = effective_cores(partitions, cores)
-            return CoreSpread(cores, effective, None, effective, waves)
-    waves = math.ceil(partitions / shuffled)
-    return CoreSpread(
-        shuffled, shuffled / (1 + overhead), shuffled, effective_cores(partitions, shuffled), waves
-    )
+            effective = source.effective_cores(cores)
+            return CoreSpread(cores, effective, None, effective, math.ceil(source.read_in_waves / cores))
+    waves = math.ceil(source.read_in_waves / shuffled)
+    return CoreSpread(shuffled, shuffled / (1 + overhead), shuffled, source.effective_cores(shuffled), waves)
 
 
 def spread_over_cores_or_none(
-    partitions: float,
-    cores: int,
-    needed: float,
-    overhead: float,
-    *,
-    steady: bool = True,
-    read_at_once: float = 0.0,
+    source: SourcePartitions, cores: int, needed: float, overhead: float, *, read_at_once: float = 0.0
 ) -> CoreSpread | None:
     """Return the distribution of a batch over a given number of cores; ``None`` if they are too few."""
-    read, waves = effective_cores(partitions, cores), math.ceil(partitions / cores)
-    if steady and partitions >= cores and read > max(needed, read_at_once):
+    read, waves = source.effective_cores(cores), math.ceil(source.read_in_waves / cores)
+    if source.steady and source.tasks >= cores and read > max(needed, read_at_once):
         return CoreSpread(cores, read, None, read, waves)
     if cores == 1 or read <= read_at_once:
         return CoreSpread(1, 1.0, None, 1.0, waves) if cores == 1 and max(needed, read_at_once) < 1 else None
@@ -315,9 +301,9 @@ def spread_over_cores_or_none(
     return CoreSpread(cores, shuffled, cores, read, waves) if shuffled > needed else None
 
 
-def fastest_spread(partitions: float, cores: int, overhead: float) -> CoreSpread:
+def fastest_spread(source: SourcePartitions, cores: int, overhead: float) -> CoreSpread:
     """Return the distribution over a number of cores with which a batch ends soonest, by the source's partitions or by a repartition."""
-    read, waves = effective_cores(partitions, cores), math.ceil(partitions / cores)
+    read, waves = source.effective_cores(cores), math.ceil(source.read_in_waves / cores)
     if read >= cores / (1 + overhead):
         return CoreSpread(cores, read, None, read, waves)
     return CoreSpread(cores, cores / (1 + overhead), cores, read, waves)

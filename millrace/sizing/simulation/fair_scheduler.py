@@ -7,8 +7,8 @@ from functools import partial
 
 import simpy
 
+from millrace.sizing.queries.partition_tasks import EqualTasks
 from millrace.sizing.simulation.executor_pool import Clock, ExecutorPool
-from millrace.sizing.simulation.task_schedule import EqualTasks
 
 
 class _TaskPool:

@@ -12,6 +12,7 @@ from millrace.sizing.plan_model import JobPlan, Plan, QueryPlan
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.driver import fixed_seconds_of_batches
 from millrace.sizing.queries.environment_demands import feasible_demands_of_job, query_demands_and_findings
+from millrace.sizing.queries.partition_tasks import EqualPartitions, divide_stream
 from millrace.sizing.queries.shard_calls import paces_as_planned, triggers_that_shards_answer
 from millrace.sizing.simulation.cumulative_arrivals import Arrivals
 from millrace.sizing.simulation.scaling_policies import (
@@ -21,7 +22,6 @@ from millrace.sizing.simulation.scaling_policies import (
     Scaling,
 )
 from millrace.sizing.simulation.scenario_model import BoundedRuns, Outage, QueryLoad, Reshard, Scenario
-from millrace.sizing.simulation.task_schedule import EqualPartitions, divide_stream
 
 
 def streams_of_job(environment: Environment, job: str) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from millrace.sizing.queries.partition_tasks import EqualPartitions, EqualTasks, schedule_seconds
 from millrace.sizing.simulation.cumulative_arrivals import Arrivals
 from millrace.sizing.simulation.scaling_policies import Scaling
-from millrace.sizing.simulation.task_schedule import EqualPartitions, EqualTasks, schedule_seconds
 
 
 @dataclass(frozen=True)

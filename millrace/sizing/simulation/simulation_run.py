@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 import simpy
 
+from millrace.sizing.queries.partition_tasks import EqualTasks, schedule_seconds
 from millrace.sizing.simulation.cumulative_arrivals import Arrivals
 from millrace.sizing.simulation.executor_pool import Clock, ExecutorPool
 from millrace.sizing.simulation.fair_scheduler import FairScheduler
@@ -30,7 +31,6 @@ from millrace.sizing.simulation.skip_repeated_batches import (
     quiet_spans,
     scenario_with_lasting_executors,
 )
-from millrace.sizing.simulation.task_schedule import EqualTasks, schedule_seconds
 
 _POLL = 0.01
 """Seconds between two polls for records without a trigger (``spark.sql.streaming.pollingDelay``)."""

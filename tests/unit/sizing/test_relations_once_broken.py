@@ -7,6 +7,7 @@ import copy
 import pytest
 
 from millrace.sizing import total_cost
+from millrace.sizing.alternatives.job_planner import PlansMade
 from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 from tests.unit.sizing.plan_relations import (
     KEPT,
@@ -271,6 +272,25 @@ def test_a_stream_that_delivers_slowly_and_one_with_the_work_both_take_their_cor
     assert found is not None
     held = sum(number * max(1 / 5000, size / (2 * 1024**2)) for number, size in traffic.values())
     assert found.jobs["job"].cores.value > held
+
+
+@pytest.mark.parametrize("factor", [1, 1.01])
+def test_one_shard_more_of_several_streams_fills_the_waves_of_half_of_the_cores(factor: float) -> None:
+    """33 shards of two streams took 31 cores, 34 take 17: $551 less, or 29 %."""
+    job: Document = {"engine": "glue", "latency": "900000ms"}
+    job["rate"] = {"records_per_second_per_core": 10000, "batch_overhead": "500ms", "basis": "measured"}
+    large = {"records_per_second": 6.3, "record_size": "1MiB", "peak_factor": 5}
+    document = several(job, one=large, two={"records_per_second": 6.7, "record_size": "30KiB"})
+    routes = {name: {"source": name, "schema": "pipelines/a.ddl"} for name in ("one", "two")}
+    document["jobs"]["job"]["queries"] = {"land": {"kind": "route", "table": "landed", "routes": routes}}
+    document = quieter(document, factor)
+    _, free = sized(document)
+    assert free is not None
+    made = PlansMade()
+    for shards in range(31, 36):
+        document["streams"]["one"]["shards"] = shards
+        _, pinned = sized(document, made)
+        assert pinned is None or total_cost(free).value <= total_cost(pinned).value * (1 + 1e-9)
 
 
 def test_two_streams_of_one_kind_take_what_one_of_both_takes() -> None:

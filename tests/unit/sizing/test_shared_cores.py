@@ -15,9 +15,9 @@ from millrace.sizing.alternatives import remedies
 from millrace.sizing.jobs.shared_cores import LargestBatch, load_headroom_factors
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.driver import batches_driver_serves_at_once, fixed_cost_factor
+from millrace.sizing.queries.partition_tasks import SourcePartitions, divide_stream
 from millrace.sizing.simulation import Arrivals, FixedExecutors, QueryLoad, Scenario, simulate
 from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
-from millrace.sizing.simulation.task_schedule import divide_stream
 from tests.unit.sizing.plain_simulator import PlainQuery, play
 from tests.unit.sizing.plan_relations import plain
 from tests.unit.sizing.random_environments import Document
@@ -173,7 +173,12 @@ def test_batches_that_fire_together_end_as_task_by_task(
     planned = [load.overhead for load in loads]
     slowest = max(query.ends[0] for query in played.queries.values()) - trigger
     batches = [
-        LargestBatch(load.per_record * rate * trigger, (slowest - end) * (1 - 1e-6), trigger, count, count)
+        LargestBatch(
+            load.per_record * rate * trigger,
+            (slowest - end) * (1 - 1e-6),
+            trigger,
+            SourcePartitions.of_equal(count),
+        )
         for load, count, end in zip(loads, tasks, planned, strict=True)
     ]
     whole = [batch.divided_into(count) for batch, count in zip(batches, tasks, strict=True)]

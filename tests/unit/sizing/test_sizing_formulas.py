@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from millrace.config.engines.emr import EMR_MEMORY_GIB
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
+from millrace.sizing.queries.partition_tasks import EqualPartitions, SourcePartitions
 from millrace.sizing.queries.sizing_formulas import (
     CoreSpread,
     InfeasibleError,
     QueryWork,
     choose_core_spread,
     cores_needed,
-    effective_cores,
     fewest_partitions_for_busy_cores,
     least_limit_to_keep_up,
     limit_per_partition,
@@ -24,6 +24,7 @@ from millrace.sizing.queries.sizing_formulas import (
 )
 
 OVERHEAD = 0.1
+EQUAL = SourcePartitions.of_equal
 
 
 @pytest.mark.parametrize(
@@ -88,39 +89,73 @@ def test_infeasible_names_its_term(sla: float, trigger: float | None, term: str,
 
 
 def test_nine_partitions_on_eight_cores_take_two_waves() -> None:
-    assert effective_cores(9, 8) == 4.5
-    assert effective_cores(8, 8) == 8
+    assert EQUAL(9).effective_cores(8) == 4.5
+    assert EQUAL(8).effective_cores(8) == 8
 
 
 def test_one_foreign_shard_and_eight_cores() -> None:
-    found = choose_core_spread(1, 7.0, OVERHEAD)
+    found = choose_core_spread(EQUAL(1), 7.0, OVERHEAD)
     assert (found.cores, found.repartition) == (8, 8)
     assert found.effective == pytest.approx(8 / 1.1)
 
 
 def test_shards_that_stay_are_read_in_waves_where_that_saves_cores() -> None:
-    assert choose_core_spread(8, 3.9, OVERHEAD).cores == 4
-    assert choose_core_spread(8, 3.9, OVERHEAD).repartition is None
-    assert choose_core_spread(7, 3.6, OVERHEAD).repartition == 4, "7 cores for one wave, 4 with a repartition"
+    assert choose_core_spread(EQUAL(8), 3.9, OVERHEAD).cores == 4
+    assert choose_core_spread(EQUAL(8), 3.9, OVERHEAD).repartition is None
+    assert choose_core_spread(EQUAL(7), 3.6, OVERHEAD).repartition == 4, (
+        "7 cores for one wave, 4 with a repartition"
+    )
+
+
+def test_unequal_partitions_do_not_fill_waves_of_the_fullest() -> None:
+    """20 tasks of 6 s and 11 of 13 s on 10 cores: as 20 like the fullest they would take 26 s, and take 31."""
+    whole = 20 * 6 + 11 * 13
+    parts = EqualPartitions(6 / whole, 20), EqualPartitions(13 / whole, 11)
+    found = SourcePartitions(20, whole / 13, unequal=parts)
+    assert whole / found.effective_cores(10) == pytest.approx(31)
+    assert whole / found.all_at_once == pytest.approx(13)
 
 
 LOADS = st.floats(0.01, 500)
 COUNTS = st.integers(1, 600)
 
 
-@given(needed=LOADS, partitions=COUNTS, steady=st.booleans())
-def test_a_spread_always_carries_the_load(needed: float, partitions: int, steady: bool) -> None:
-    found = choose_core_spread(partitions, needed, OVERHEAD, steady=steady)
+@st.composite
+def unequal_partitions(draw: st.DrawFn) -> SourcePartitions:
+    """Partitions of two or three streams of which each partition has another share of the records."""
+    streams = draw(st.lists(st.tuples(st.floats(0.1, 10), st.integers(1, 60)), min_size=2, max_size=3))
+    whole = sum(size * number for size, number in streams)
+    parts = tuple(EqualPartitions(size / whole, number) for size, number in streams)
+    like_the_fullest = 1 / max(each.share for each in parts)
+    return SourcePartitions(math.floor(like_the_fullest + 1e-9), like_the_fullest, unequal=parts)
+
+
+SOURCES = (
+    st.builds(lambda number, steady: EQUAL(number)._replace(steady=steady), COUNTS, st.booleans())
+    | unequal_partitions()
+)
+
+
+@given(source=SOURCES, above=st.floats(0.01, 100))
+def test_the_fewest_busy_cores_are_those_of_a_search(source: SourcePartitions, above: float) -> None:
+    assume(above < source.all_at_once)
+    searched = next(each for each in range(1, source.tasks + 1) if source.effective_cores(each) > above)
+    assert source.fewest_cores_with_busy(above) == searched
+
+
+@given(needed=LOADS, source=SOURCES)
+def test_a_spread_always_carries_the_load(needed: float, source: SourcePartitions) -> None:
+    found = choose_core_spread(source, needed, OVERHEAD)
     assert found.effective > needed
     assert found.effective <= found.cores
     if found.repartition is None and found.cores > 1:
-        assert partitions >= found.cores
+        assert source.tasks >= found.cores
 
 
-@given(needed=LOADS, more=LOADS, partitions=COUNTS, steady=st.booleans())
-def test_more_work_never_takes_fewer_cores(needed: float, more: float, partitions: int, steady: bool) -> None:
-    before = choose_core_spread(partitions, needed, OVERHEAD, steady=steady)
-    assert choose_core_spread(partitions, needed + more, OVERHEAD, steady=steady).cores >= before.cores
+@given(needed=LOADS, more=LOADS, source=SOURCES)
+def test_more_work_never_takes_fewer_cores(needed: float, more: float, source: SourcePartitions) -> None:
+    before = choose_core_spread(source, needed, OVERHEAD)
+    assert choose_core_spread(source, needed + more, OVERHEAD).cores >= before.cores
 
 
 @given(needed=LOADS, at_least=COUNTS)
@@ -128,20 +163,20 @@ def test_own_partitions_suit_the_cores(needed: float, at_least: int) -> None:
     cores = whole_cores(needed)
     found = fewest_partitions_for_busy_cores(cores, needed, at_least)
     assert found >= max(cores, at_least)
-    assert effective_cores(found, cores) > needed
+    assert EQUAL(found).effective_cores(cores) > needed
     assert found <= cores * math.ceil(max(cores, at_least) / cores), "never beyond the next multiple"
 
 
 @given(partitions=COUNTS, cores=st.integers(1, 300), needed=LOADS)
 def test_given_cores_fit_or_are_refused(partitions: int, cores: int, needed: float) -> None:
-    found = spread_over_cores_or_none(partitions, cores, needed, OVERHEAD)
+    found = spread_over_cores_or_none(EQUAL(partitions), cores, needed, OVERHEAD)
     if found is not None:
         assert found.cores == cores
         assert needed < found.effective <= cores
     else:
-        assert max(effective_cores(partitions, cores) if partitions >= cores else 0, cores / 1.1) <= max(
-            needed, 1
-        )
+        assert max(
+            EQUAL(partitions).effective_cores(cores) if partitions >= cores else 0, cores / 1.1
+        ) <= max(needed, 1)
 
 
 WORKS = st.builds(

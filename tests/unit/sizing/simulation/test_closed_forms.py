@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from millrace.sizing.queries.partition_tasks import EqualTasks, divide_stream, schedule_seconds
 from millrace.sizing.simulation import (
     Arrivals,
     DynamicAllocation,
@@ -20,7 +21,6 @@ from millrace.sizing.simulation import (
     Scenario,
     simulate,
 )
-from millrace.sizing.simulation.task_schedule import EqualTasks, divide_stream, schedule_seconds
 
 HOUR = 3600.0
 

@@ -15,6 +15,7 @@ from millrace.config import Environment, environment_names, load
 from millrace.sizing import Plan, plan
 from millrace.sizing.environment_with_plan_choices import environment_as_planned
 from millrace.sizing.plan_model import JobPlan
+from millrace.sizing.queries.partition_tasks import divide_stream
 from millrace.sizing.simulation import (
     Arrivals,
     DynamicAllocation,
@@ -26,7 +27,6 @@ from millrace.sizing.simulation import (
     simulate,
 )
 from millrace.sizing.simulation.plan_scenario import scaling_policy_of_job, scenario_of_job, streams_of_job
-from millrace.sizing.simulation.task_schedule import divide_stream
 from tests.unit.sizing.plan_relations import contradictions_of_plan, several
 from tests.unit.sizing.test_plan import built
 

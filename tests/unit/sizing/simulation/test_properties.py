@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millrace.sizing.queries.partition_tasks import EqualTasks, divide_stream, schedule_seconds
 from millrace.sizing.simulation import (
     Arrivals,
     DynamicAllocation,
@@ -19,7 +20,6 @@ from millrace.sizing.simulation import (
     Scenario,
     simulate,
 )
-from millrace.sizing.simulation.task_schedule import EqualTasks, divide_stream, schedule_seconds
 
 SECONDS = 300.0
 
