@@ -116,6 +116,7 @@ def _build_land_or_direct_query(run: JobRun, query: LandSettings | DirectSetting
             read.checkpoint,
             run.report,
             data_rules.broken_rule_count_aggregates(query.routes),
+            query.repartition,
         )
     return ReadyQuery(
         query.name,

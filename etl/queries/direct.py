@@ -42,7 +42,7 @@ from ..sinks.base import (
 from ..sinks.delivery.python_task_writes import CountedRows
 from ..sinks.iceberg import IcebergSink
 from ..sources.base import ReplayedLeg
-from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, read_in_few_tasks
+from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, read_in_planned_tasks
 from ..sources.source_union import batch_offsets_of_legs
 from .offsets_already_in_table import OffsetOverlap, overlap_with_derived_table, overlap_with_landing_table
 from .transform import DEAD_LETTER, EnrichThenTransform
@@ -140,6 +140,8 @@ class DirectBatchWriter:
         Its legs, which know the offsets of a batch.
     rules
         Aggregates over decoded records: :func:`etl.formats.decoding.data_rules.broken_rule_count_aggregates`.
+    tasks
+        Tasks into which the plan divides a batch; None for those of the source.
     """
 
     query: str
@@ -150,6 +152,7 @@ class DirectBatchWriter:
     checkpoint: Checkpoint
     report: EventReporter
     rules: tuple[Column, ...] = ()
+    tasks: int | None = None
     _quick_first: QuickDecodingFirstWriter = field(default_factory=QuickDecodingFirstWriter, repr=False)
 
     @cached_property
@@ -169,7 +172,7 @@ class DirectBatchWriter:
         begun = batch_accounts.utc_now()
         spark = batch.sparkSession
         offsets = batch_offsets_of_legs(spark, self.replayed, batch_id)
-        batch = read_in_few_tasks(batch, offsets)
+        batch = read_in_planned_tasks(batch, offsets, self.tasks)
         place = batch_identity(spark, self.checkpoint, batch_id)
         of_letters = replace(place, look_ups=self._dead_letter_overlap.look_ups_as_function(offsets))
         letters = _DeadLetterWriter(batch, offsets, self.decoder, self.letters, of_letters)

@@ -31,7 +31,7 @@ from ..record.column_expression_cache import CachedSelect
 from ..record.errors import LossError
 from ..record.tables import with_all_fields_nullable
 from ..sinks.iceberg import AppendResult, IcebergSink
-from ..sources.batch_offsets import BatchOffsets, read_in_few_tasks
+from ..sources.batch_offsets import BatchOffsets, read_in_planned_tasks
 from ..sources.source_union import LegGuards, Positions, batch_offsets_of_legs
 from .offsets_already_in_table import OffsetOverlap, overlap_with_landing_table
 from .try_quick_decoding_first import MOST_RECORDS_OF_STREAMS, QuickDecodingFirstWriter, has_few_records
@@ -122,7 +122,7 @@ class LandBatchWriter:
             batch_offsets_of_legs(spark, self.guards.replayed, batch_id) if self.guards.replayed else None
         )
         if not self.guards.streams:
-            batch = read_in_few_tasks(batch, offsets)
+            batch = read_in_planned_tasks(batch, offsets, self.settings.repartition)
         # An identity that the table holds more than once looks like a second read, unless the count is distinct.
         for distinct in (False, *[True] * (MOST_READS - 1)):
             begun = batch_accounts.utc_now()

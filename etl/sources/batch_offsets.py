@@ -49,22 +49,30 @@ MOST_RECORDS, MOST_READERS = 100, 8
 records do; of the largest ones, of a MiB, a hundred take a second."""
 
 
-def read_in_few_tasks(batch: DataFrame, offsets: BatchOffsets | None) -> DataFrame:
-    """Read a batch of few records in few tasks, which write few files; Spark makes a task for each partition.
+def read_in_planned_tasks(batch: DataFrame, offsets: BatchOffsets | None, planned: int | None) -> DataFrame:
+    """Read a batch in the tasks of the plan, and one of few records in few tasks, which write few files.
+
+    Spark makes a task for each partition, and ``minPartitions`` splits each into a whole number of parts: three cannot become four, nor
+    five three. A shuffle makes as many as the plan's.
 
     Parameters
     ----------
     batch
-        Rows of these offsets and of nothing else.
+        Rows of these offsets and of nothing else, with their ``_id``.
     offsets
         None if they are unknown; then the tasks stay as they are.
+    planned
+        Tasks into which the plan divides a batch; None for those of the source.
     """
     if offsets is None:
         return batch
     counts = offsets.offset_counts
     readers = sum(count > 0 for count in counts)
-    tasks = max(1, ceil(sum(counts) / MOST_RECORDS), ceil(readers / MOST_READERS))
-    return batch.coalesce(tasks) if tasks < readers else batch
+    tasks = min(readers, max(1, ceil(sum(counts) / MOST_RECORDS), ceil(readers / MOST_READERS)))
+    if tasks < readers:
+        batch = batch.coalesce(tasks)
+    split = tasks == readers and readers > 0 and planned is not None and planned % readers > 0
+    return batch.repartition(planned, "_id") if planned is not None and (planned < tasks or split) else batch
 
 
 Range = tuple[int, int]

@@ -115,11 +115,12 @@ def lander(
     horizon: Horizon | None = None,
     ddl: str = DDL,
     rules: tuple[RuleSettings, ...] = (),
+    tasks: int | None = None,
 ) -> land.LandBatchWriter:
     schema = parse_ddl_schema(spark, ddl, "test.ddl")
     tables.create_or_evolve_table(spark, table, land.landing_table_schema(schema))
     route = SourceRouteSettings(None, None, source, JsonFormat(), "test.ddl", None, (), rules=rules)
-    settings = LandSettings("land-flights", (route,), "land", str(table), 1.0, None)
+    settings = LandSettings("land-flights", (route,), "land", str(table), 1.0, tasks)
     log = Checkpoint(str(checkpoint or tempfile.mkdtemp()))
     log_made(Path(log.location))
     guards = (

@@ -23,7 +23,7 @@ from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
-from millrace.etl.sources.batch_offsets import BatchOffsets, read_in_few_tasks
+from millrace.etl.sources.batch_offsets import BatchOffsets, read_in_planned_tasks
 from millrace.etl.sources.kinesis import missed_records_guard as kinesis_guard
 from tests.spark.source_batches import (
     DDL,
@@ -90,15 +90,29 @@ def test_a_batch_lands_with_envelope_hash_and_dead_letters(spark: SparkSession, 
 
 
 @pytest.mark.parametrize(
-    ("each", "partitions", "tasks"), [(1, 4, 1), (30, 4, 2), (100, 4, 4), (5000, 4, 4), (1, 40, 5), (0, 2, 2)]
+    ("each", "partitions", "planned", "tasks"),
+    [
+        (1, 4, None, 1),
+        (30, 4, None, 2),
+        (100, 4, None, 4),
+        (5000, 4, None, 4),
+        (1, 40, None, 5),
+        (0, 2, None, 2),
+        (0, 2, 3, 2),
+        (1, 4, 3, 1),
+        (1, 40, 2, 2),
+        (5000, 8, 3, 3),
+        (5000, 3, 4, 4),
+        (5000, 4, 8, 4),  # Spark has split them
+    ],
 )
-def test_tasks_of_few_records_take_several_partitions(
-    spark: SparkSession, each: int, partitions: int, tasks: int
+def test_tasks_of_few_records_take_several_partitions_and_others_are_those_of_the_plan(
+    spark: SparkSession, each: int, partitions: int, planned: int | None, tasks: int
 ) -> None:
     offsets = BatchOffsets(*({f"flights/{p}": at for p in range(partitions)} for at in (7, 7 + each)))
-    batch = spark.range(0, 1, 1, partitions)
-    assert read_in_few_tasks(batch, offsets).rdd.getNumPartitions() == tasks
-    assert read_in_few_tasks(batch, None).rdd.getNumPartitions() == partitions
+    batch = spark.range(0, 1, 1, partitions).withColumnRenamed("id", "_id")
+    assert read_in_planned_tasks(batch, offsets, planned).rdd.getNumPartitions() == tasks
+    assert read_in_planned_tasks(batch, None, planned).rdd.getNumPartitions() == partitions
 
 
 def test_a_batch_of_a_record_of_each_partition_is_one_file(
