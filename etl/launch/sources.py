@@ -6,6 +6,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 if TYPE_CHECKING:
@@ -310,3 +311,31 @@ def group_sources_into_legs(sources: Sequence[Source]) -> tuple[tuple[Source, ..
     for source in sources:
         legs.setdefault((source.kind, *source.leg_grouping_key), []).append(source)
     return tuple(tuple(sorted(legs[key], key=lambda source: source.physical_name)) for key in sorted(legs))
+
+
+MOST_RECORDS, MOST_READERS = 100, 8
+"""Most records, and most partitions, of a task that reads a batch of few records. A task costs what a thousand small
+records do; of the largest ones, of a MiB, a hundred take a second."""
+
+
+def reading_and_shuffled_tasks(
+    records: float, partitions: int, planned: int | None
+) -> tuple[int, int | None]:
+    """Return the tasks that read a batch, and those behind a shuffle; None without one.
+
+    Spark makes a task for each partition, and ``minPartitions`` splits each into a whole number of parts: three cannot become four, nor
+    five three. A shuffle makes as many as the plan's.
+
+    Parameters
+    ----------
+    partitions
+        Those with records, before they are split.
+    planned
+        Tasks into which the plan divides a batch, and ``minPartitions``; None for those of the source.
+    """
+    tasks = min(partitions, max(1, ceil(records / MOST_RECORDS), ceil(partitions / MOST_READERS)))
+    if planned is None or tasks == 0:
+        return tasks, None
+    if tasks == partitions and planned % partitions == 0:
+        return planned, None
+    return tasks, planned if planned < tasks or tasks == partitions else None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ..launch.sources import reading_and_shuffled_tasks
 from ..record.envelope import POSITION_DIGITS
 
 MOST_PARTITIONS = 200
@@ -44,16 +44,8 @@ class BatchOffsets:
         )
 
 
-MOST_RECORDS, MOST_READERS = 100, 8
-"""Most records, and most partitions, of a task that reads a batch of few records. A task costs what a thousand small
-records do; of the largest ones, of a MiB, a hundred take a second."""
-
-
 def read_in_planned_tasks(batch: DataFrame, offsets: BatchOffsets | None, planned: int | None) -> DataFrame:
     """Read a batch in the tasks of the plan, and one of few records in few tasks, which write few files.
-
-    Spark makes a task for each partition, and ``minPartitions`` splits each into a whole number of parts: three cannot become four, nor
-    five three. A shuffle makes as many as the plan's.
 
     Parameters
     ----------
@@ -66,13 +58,11 @@ def read_in_planned_tasks(batch: DataFrame, offsets: BatchOffsets | None, planne
     """
     if offsets is None:
         return batch
-    counts = offsets.offset_counts
-    readers = sum(count > 0 for count in counts)
-    tasks = min(readers, max(1, ceil(sum(counts) / MOST_RECORDS), ceil(readers / MOST_READERS)))
-    if tasks < readers:
+    counts = [count for count in offsets.offset_counts if count > 0]
+    tasks, shuffled = reading_and_shuffled_tasks(sum(counts), len(counts), planned)
+    if 0 < tasks < len(counts):
         batch = batch.coalesce(tasks)
-    split = tasks == readers and readers > 0 and planned is not None and planned % readers > 0
-    return batch.repartition(planned, "_id") if planned is not None and (planned < tasks or split) else batch
+    return batch if shuffled is None else batch.repartition(shuffled, "_id")
 
 
 Range = tuple[int, int]

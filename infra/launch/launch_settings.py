@@ -142,6 +142,9 @@ def _query_settings(
             **_enrich_transform_and_sink_settings(environment, query, plan, names),
         )
     repartition = None if plan.repartition is None else plan.repartition.value
+    if repartition is None and plan.records_per_partition is not None:
+        # Records of shards are shuffled in any case, and each task behind the shuffle writes a file.
+        repartition = plan.cores.value
     routes = {
         place: _route_settings(environment, job, query, place[-1] if place else None, reading, plan, names)
         for place, reading in query.stream_readings_by_place.items()

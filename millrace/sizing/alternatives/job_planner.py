@@ -178,7 +178,15 @@ class JobPlanner:
                 paid = (
                     (math.ceil(max(cores, fewest) / sized.vcpu) + 1) * seconds / 3600 * sized.worker_usd_hour
                 )
-                files = sum(map(files_of_batch, demands, spreads, read))
+                files = sum(
+                    files_of_batch(
+                        demand,
+                        spread,
+                        source,
+                        demand.work.rate * demand.average * demand.work.planned_trigger_seconds,
+                    )
+                    for demand, spread, source in zip(demands, spreads, read, strict=True)
+                )
                 found = min(found, paid + files / 1000 * self.prices.usd("s3.thousand_puts"))
         return found * SECONDS / sized.run.every_seconds.value
 

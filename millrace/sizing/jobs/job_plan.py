@@ -152,7 +152,7 @@ def job_plan_and_findings(
         name, sized, cores, way.executors, worker_input
     )
     problems += [*wrong, *_findings_of_short_timeout(name, job, demands, run)]
-    ratio = allocation_ratio(demands, spreads, [each.tasks for each in read], cores.value)
+    ratio = allocation_ratio(demands, spreads, read, cores.value)
     scaling, wrong = scaling_plan_and_findings(
         name, job, demands, executors, sized.tasks_per_worker, ratio, worker_input
     )

@@ -10,6 +10,7 @@ from millrace.config.model import Job
 from millrace.sizing.plan_model import Figure, FigureInput, ScalingPlan, pinned_figure
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.partition_tasks import SourcePartitions
 from millrace.sizing.queries.sizing_formulas import CoreSpread, whole_cores
 from millrace.sizing.readable_numbers import count
 
@@ -88,7 +89,10 @@ def scaling_plan_and_findings(
 
 
 def allocation_ratio(
-    demands: Sequence[QueryDemand], spreads: Sequence[CoreSpread], partitions: Sequence[int], cores: int
+    demands: Sequence[QueryDemand],
+    spreads: Sequence[CoreSpread],
+    sources: Sequence[SourcePartitions],
+    cores: int,
 ) -> Figure[float]:
     """Return the share of its tasks' executors that a job asks for: AWS's 0.7, or more if all cores would not be among them.
 
@@ -98,8 +102,10 @@ def allocation_ratio(
     known, name = service_limits(), "scaling.emr.allocation_ratio"
     advised = known[name]
     needed = max(
-        1.0 if spread_.repartition is not None or not demand.lands else cores / of
-        for demand, spread_, of in zip(demands, spreads, partitions, strict=True)
+        1.0
+        if spread_.repartition is not None or not demand.lands or source.limits_parts
+        else cores / source.tasks
+        for demand, spread_, source in zip(demands, spreads, sources, strict=True)
     )
     if needed <= advised:
         why = "fewer executors than tasks would fill: AWS's advice for streaming"

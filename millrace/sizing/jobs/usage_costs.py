@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from millrace.config.model import Environment, Job
 from millrace.config.queries import LandingQueryBase
+from millrace.etl.launch.sources import reading_and_shuffled_tasks
 from millrace.sizing.cost import GB, SECONDS, cost_item
 from millrace.sizing.costs.storage_and_unpriced_costs import gb_added_per_second, replaced_file_days
 from millrace.sizing.plan_model import CostItem, RunPlan
@@ -45,8 +47,7 @@ def usage_cost_items(
         each = SECONDS / apart
         batches += each
         records = demand.work.rate * demand.average * apart
-        files = min(float(files_of_batch(demand, spread, source)), max(1.0, records))
-        puts += each * (known["usage.requests_per_batch"] + files)
+        puts += each * (known["usage.requests_per_batch"] + files_of_batch(demand, spread, source, records))
     # The number of rows is an assumption only with a transform.
     guess = any(
         gb_added_per_second(environment, query, demand) > 0
@@ -105,9 +106,18 @@ def usage_cost_items(
     return (*stored, *lines)
 
 
-def files_of_batch(demand: QueryDemand, spread: CoreSpread, source: SourcePartitions) -> int:
-    """Return the files that a batch writes to one table: one of each task that has records."""
-    return spread.repartition or (source.tasks if demand.lands else spread.cores)
+def files_of_batch(
+    demand: QueryDemand, spread: CoreSpread, source: SourcePartitions, records: float
+) -> float:
+    """Return the files that a batch of so many records writes to one table: one of each task that has records."""
+    written = max(1.0, records)
+    if not demand.lands or source.limits_parts:
+        # Records of shards are always shuffled, over the query's cores.
+        return min(spread.repartition or spread.cores, written)
+    reading, shuffled = reading_and_shuffled_tasks(
+        records, min(source.tasks, math.ceil(written)), spread.repartition
+    )
+    return min(shuffled or reading, written)
 
 
 def least_usage_usd(

@@ -222,18 +222,18 @@ def test_batches_are_counted_as_often_as_they_run(from_text: Loader, trigger: st
     assert cost["S3 requests"] == pytest.approx((batches * (12 + cores) + 730 * 3600 / 10) / 1000 * 0.005)
 
 
-@pytest.mark.parametrize(("shards", "files"), [(12, 12), (2, 4)])
-def test_each_task_of_a_batch_writes_a_file(from_text: Loader, shards: int, files: int) -> None:
-    """Four cores read twelve shards in waves, and records of two shards are shuffled to four tasks."""
+@pytest.mark.parametrize("shards", [12, 2])
+def test_each_task_of_a_batch_writes_a_file(from_text: Loader, shards: int) -> None:
+    """Four cores read twelve shards in waves, and two beside a shuffle: records of shards are always shuffled, to four tasks."""
     job = "worker: G.1X\n    cores: 4"
     found = plan(
         from_text(text(stream=f"existing: theirs\n    shards: {shards}", rate="900", per_core="400", job=job))
     )
     query = found.jobs["clicks"].queries["land"]
-    assert (query.repartition.value if query.repartition else shards) == files
+    assert (query.repartition is None) == (shards > 4)
     batches = 730 * 3600 / query.trigger_seconds.value
     [usd] = [line.usd for line in found.jobs["clicks"].cost if line.name == "S3 requests"]
-    assert usd == pytest.approx((batches * (12 + files) + 730 * 3600 / 10) / 1000 * 0.005)
+    assert usd == pytest.approx((batches * (12 + 4) + 730 * 3600 / 10) / 1000 * 0.005)
 
 
 @pytest.mark.parametrize(("size", "billed"), [(1, 1024), (350, 1024), (1024, 1024), (1025, 2048)])
