@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.job_networks import reason_job_runs_in_vpc
 from millrace.config.model import Environment, Job, MskCluster
 from millrace.config.queries import DeriveQuery, LandQuery, Query
-from millrace.sizing.cost import SECONDS, stream_cost_items
+from millrace.sizing.cost import CENT, SECONDS, stream_cost_items
 from millrace.sizing.jobs.job_plan import job_plan_and_findings
 from millrace.sizing.jobs.queries_on_cores import (
     job_spreads_cores_and_findings,
@@ -135,12 +135,28 @@ class JobPlanner:
         key = (job, tuple(each.partitions for each in sources.values()))
         if key not in self._planned:
             planned = [
-                self._made_or_new_plan(job, demands, sources, cores)
+                each
                 for cores, demands in self.by_driver[job].items()
+                for each in self._plans_by_ways_to_write(job, demands, sources, cores)
             ]
             possible = [each for each in planned if each[0] is not None]
             self._planned[key] = min(possible, key=_monthly_usd_of_planned_job) if possible else planned[-1]
         return self._planned[key]
+
+    def _plans_by_ways_to_write(
+        self, job: str, demands: list[QueryDemand], sources: Mapping[str, SourcePartitions], cores: int
+    ) -> Iterator[Planned]:
+        """Yield the plan of a job, and of a single query of topics that of a shuffle, where this saves files of a cent a month or more."""
+        planned = self._made_or_new_plan(job, demands, sources, cores)
+        yield planned
+        if planned[0] is None or len(demands) > 1 or any(each.limits_parts for each in sources.values()):
+            return
+        query = planned[0].queries[demands[0].query]
+        saved = sum(each.tasks for each in sources.values()) - query.cores.value
+        puts = saved * SECONDS / query.trigger_seconds.value
+        if query.repartition is None and puts / 1000 * self.prices.usd("s3.thousand_puts") > CENT:
+            shuffled = {name: each._replace(shuffled=True) for name, each in sources.items()}
+            yield self._made_or_new_plan(job, demands, shuffled, cores)
 
     def _made_or_new_plan(
         self, job: str, demands: list[QueryDemand], sources: Mapping[str, SourcePartitions], cores: int

@@ -104,6 +104,8 @@ class SourcePartitions(NamedTuple):
         Whether each has a limit in a batch.
     unequal
         Partitions of streams that bring more or less to each; empty where all are equal.
+    shuffled
+        Whether a batch is shuffled where waves would do, too: fewer tasks write fewer files.
     """
 
     partitions: int
@@ -111,6 +113,7 @@ class SourcePartitions(NamedTuple):
     steady: bool = True
     limits_parts: bool = False
     unequal: tuple[EqualPartitions, ...] = ()
+    shuffled: bool = False
 
     @classmethod
     def of_equal(cls, number: int) -> SourcePartitions:

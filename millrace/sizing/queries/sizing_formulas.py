@@ -275,11 +275,11 @@ def choose_core_spread(
     # A task that waits for its partition does not wait longer behind a repartition.
     shuffled = whole_cores(max(needed * (1 + overhead), read_at_once))
     needed = max(needed, read_at_once)
-    if whole_cores(needed) == 1:
+    if whole_cores(needed) == 1 and not source.shuffled:
         return CoreSpread(1, 1.0, None, 1.0, math.ceil(source.read_in_waves))
     while source.effective_cores(shuffled) <= read_at_once:
         shuffled += 1
-    if source.steady and source.all_at_once > needed:
+    if source.steady and source.all_at_once > needed and not source.shuffled:
         cores = source.fewest_cores_with_busy(needed)
         if cores <= shuffled:
             effective = source.effective_cores(cores)
@@ -293,9 +293,9 @@ def spread_over_cores_or_none(
 ) -> CoreSpread | None:
     """Return the distribution of a batch over a given number of cores; ``None`` if they are too few."""
     read, waves = source.effective_cores(cores), math.ceil(source.read_in_waves / cores)
-    if source.steady and source.tasks >= cores and read > max(needed, read_at_once):
+    if source.steady and not source.shuffled and source.tasks >= cores and read > max(needed, read_at_once):
         return CoreSpread(cores, read, None, read, waves)
-    if cores == 1 or read <= read_at_once:
+    if (cores == 1 and not source.shuffled) or read <= read_at_once:
         return CoreSpread(1, 1.0, None, 1.0, waves) if cores == 1 and max(needed, read_at_once) < 1 else None
     shuffled = cores / (1 + overhead)
     return CoreSpread(cores, shuffled, cores, read, waves) if shuffled > needed else None
@@ -304,7 +304,7 @@ def spread_over_cores_or_none(
 def fastest_spread(source: SourcePartitions, cores: int, overhead: float) -> CoreSpread:
     """Return the distribution over a number of cores with which a batch ends soonest, by the source's partitions or by a repartition."""
     read, waves = source.effective_cores(cores), math.ceil(source.read_in_waves / cores)
-    if read >= cores / (1 + overhead):
+    if read >= cores / (1 + overhead) and not source.shuffled:
         return CoreSpread(cores, read, None, read, waves)
     return CoreSpread(cores, cores / (1 + overhead), cores, read, waves)
 

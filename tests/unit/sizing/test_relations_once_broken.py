@@ -453,3 +453,62 @@ def test_cores_that_wait_for_shards_are_no_more_behind_a_repartition() -> None:
     assert found.jobs["job"].cores.value == 50  # 100,000 records/s of 1 KiB, 2 MiB/s of a shard
     document["jobs"]["job"]["cores"] = 49
     assert sized(document)[1] is None
+
+
+def with_given_partitions(stream: Document, latency: str, rate: int, *, derives: bool) -> Document:
+    """One job that lands a stream whose partitions are given, and derives from it."""
+    queries: Document = {
+        "land": {"kind": "land", "source": "stream", "schema": "pipelines/a.ddl", "table": "landed"}
+    }
+    if derives:
+        queries["derive"] = {
+            "kind": "derive",
+            "source": "landed",
+            "sink": {"kind": "iceberg", "table": "derived"},
+        }
+    speed = {"records_per_second_per_core": rate, "batch_overhead": "1s", "basis": "measured"}
+    job = {"engine": "glue", "latency": latency, "rate": speed, "queries": queries}
+    return {"name": "drawn", "project": "drawn", "streams": {"stream": stream}, "jobs": {"job": job}}
+
+
+def usd(document: Document) -> float:
+    _, found = sized(document)
+    assert found is not None
+    return total_cost(found).value
+
+
+def test_given_shards_write_a_file_for_each_core() -> None:
+    """1,000 shards were $577 a month with 6.9 s, and $4,187 with 13.8 s, as a file of each was counted."""
+    traffic = {"records_per_second": 534.1, "record_size": "4KiB", "basis": "measured"}
+    stream = {
+        "kind": "kinesis",
+        "mode": "provisioned",
+        "existing": "theirs",
+        "shards": 1000,
+        "traffic": traffic,
+    }
+    strict, loose = (
+        with_given_partitions(stream, each, 10000, derives=True) for each in ("6900ms", "13800ms")
+    )
+    assert usd(loose) <= usd(strict)
+
+
+@pytest.mark.parametrize("partitions", [1, 100, 1000])
+def test_a_topic_of_many_given_partitions_is_shuffled_where_files_cost_more(partitions: int) -> None:
+    """1,000 partitions that were landed alone took a file for each: $692 a month, and $366 behind a shuffle."""
+    traffic = {"records_per_second": 1000, "record_size": "1KiB", "basis": "measured"}
+    stream = {
+        "kind": "kafka",
+        "cluster": "main",
+        "existing": True,
+        "partitions": partitions,
+        "traffic": traffic,
+    }
+    cluster = "arn:aws:kafka:us-east-1:111122223333:cluster/main/12345678-1234-1234-1234-123456789012-1"
+    alone, both = (
+        with_given_partitions(stream, "10s", 2000, derives=each)
+        | {"account": "111122223333", "kafka": {"main": {"kind": "msk", "existing": cluster}}}
+        for each in (False, True)
+    )
+    assert usd(alone) <= usd(both)
+    assert usd(alone) == pytest.approx(366, abs=2), "few partitions cost as much"
