@@ -233,27 +233,33 @@ def run_tasks_at_once_or_none(batches: Sequence[LargestBatch], cores: int) -> li
             range(_DOUBLINGS * _STEPS),
             True,
             key=lambda step: (
-                sum(_fewest_run_tasks(batches[place], least * 2 ** (step / _STEPS)).number for place in own)
+                sum(_fewest_run_tasks(batches[place], least * 2 ** (step / _STEPS))[0] for place in own)
                 <= cores
             ),
         )
         for place in own:
-            found[place] = _fewest_run_tasks(batches[place], least * 2 ** (longer / _STEPS))
+            number, shuffled = _fewest_run_tasks(batches[place], least * 2 ** (longer / _STEPS))
+            given = batches[place].source is not None and not shuffled
+            found[place] = batches[place].divided_into(
+                batches[place].partitions if given else number, shuffled=shuffled
+            )
     return [found[place] for place in range(len(batches))]
 
 
-def _fewest_run_tasks(batch: LargestBatch, seconds: float) -> BatchTasks:
-    """Return the fewest tasks of at most so many seconds, each with its own core."""
+def _fewest_run_tasks(batch: LargestBatch, seconds: float) -> tuple[int, bool]:
+    """Return the fewest tasks of at most so many seconds, each with its own core, and whether they are shuffled."""
     if batch.source is None:
-        return batch.divided_into(math.ceil(batch.work / seconds))
+        return math.ceil(batch.work / seconds), False
     extra, evenly = 1 + service_limits()["spark.repartition.overhead"], batch.source.evenly
     waves = math.floor(seconds * evenly / batch.reading * (1 + 1e-9)) if batch.reading else math.inf
     number = max(
-        math.ceil(batch.work * extra / seconds), math.ceil(evenly / min(batch.partitions, max(1, waves)))
+        math.ceil(batch.work * extra / seconds),
+        math.ceil(evenly / min(batch.source.partitions, max(1, waves))),
     )
-    if number >= batch.source.tasks and max(batch.work, batch.reading) <= seconds * evenly:
-        return batch.divided_into(batch.partitions)
-    return batch.divided_into(number, shuffled=True)
+    tasks = batch.source.tasks
+    if number >= tasks and max(batch.work, batch.reading) <= seconds * evenly:
+        return tasks, False
+    return number, True
 
 
 def sequential_run_tasks(batches: Sequence[LargestBatch], cores: int) -> list[BatchTasks]:

@@ -123,7 +123,7 @@ class SourcePartitions(NamedTuple):
     @property
     def tasks(self) -> int:
         """Tasks that read them, and as many cores read all at once."""
-        return sum(each.count for each in self.unequal) or self.partitions
+        return sum(each.count for each in self.unequal) if self.unequal else self.partitions
 
     @property
     def read_in_waves(self) -> float:
@@ -139,7 +139,8 @@ class SourcePartitions(NamedTuple):
         """Return the cores that are busy on average while all are read: P / ceil(P/c), as equal ones run in waves."""
         if self.unequal:
             return _effective_cores(self.unequal, cores)
-        return self.read_in_waves / math.ceil(self.read_in_waves / cores)
+        number = self.read_in_waves
+        return number / math.ceil(number / cores)
 
     def evenly_read(self, tasks: int) -> float:
         """Return how many of :attr:`evenly` are read at a time by some tasks, in waves."""
