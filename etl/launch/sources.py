@@ -131,6 +131,8 @@ class KafkaReadingOptions:
         Consumer group to which the ends of committed batches are written, for tools that show the lag.
     null_payload
         Meaning of a record without a payload: bad data, or the delete of the record with its key.
+    min_partitions
+        Spark's ``minPartitions``, instead of the tasks into which the plan divides a batch.
     """
 
     pattern: bool = False
@@ -143,6 +145,7 @@ class KafkaReadingOptions:
     group_id_prefix: str | None = None
     lag_group: str | None = None
     null_payload: Literal["dead_letter", "delete"] = "dead_letter"
+    min_partitions: int | None = None
 
 
 @dataclass(frozen=True)

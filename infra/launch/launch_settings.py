@@ -141,8 +141,11 @@ def _query_settings(
             tasks=plan.cores.value,
             **_enrich_transform_and_sink_settings(environment, query, plan, names),
         )
-    repartition = None if plan.repartition is None else plan.repartition.value
-    if repartition is None and plan.records_per_partition is not None:
+    repartition = None
+    if plan.repartition is not None:
+        # What is pinned is Spark's own option, which shuffles nothing.
+        repartition = None if plan.repartition.origin == "pinned" else plan.repartition.value
+    elif plan.records_per_partition is not None:
         # Records of shards are shuffled in any case, and each task behind the shuffle writes a file.
         repartition = plan.cores.value
     routes = {

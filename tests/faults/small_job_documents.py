@@ -80,7 +80,7 @@ def topic(name: str, records: int, *, label: str = "events", **reading: Any) -> 
     source: dict[str, Any] = {"kind": "kafka", "name": label, "topic": name, "connection": "main"}
     others = {"pattern": False, "headers": True, "null_payload": "dead_letter"} | dict.fromkeys(
         ("partitions", "partition_count", "min_records_per_batch", "max_delay_seconds", "start_offsets",
-         "group_id_prefix", "lag_group"),
+         "group_id_prefix", "lag_group", "min_partitions"),
     )  # fmt: skip
     return source | {
         "start": "earliest", "records_per_batch": records, "retention_seconds": 86_400,

@@ -55,7 +55,8 @@ def test_triggers_and_limits_are_the_plans(each: Synthesis) -> None:
             assert source[key] == figure.value
             assert planned.records_per_batch is not None
             assert source["records_per_batch"] == planned.records_per_batch.value
-            assert query["repartition"] == (planned.repartition.value if planned.repartition else None)
+            shards = planned.cores.value if source["kind"] == "kinesis" else None
+            assert query["repartition"] == (planned.repartition.value if planned.repartition else shards)
     assert checked == sum(len(job.queries) for job in each.environment.jobs.values())
 
 

@@ -88,8 +88,8 @@ def options_of_streams_and_batches(source: KafkaSource, partitions: int | None =
         # Records of aborted transactions were never published.
         "kafka.isolation.level": "read_committed",
     }
-    if partitions:
-        chosen["minPartitions"] = str(partitions)
+    if least := said.min_partitions or partitions:
+        chosen["minPartitions"] = str(least)
     if said.group_id_prefix is not None:
         chosen["groupIdPrefix"] = said.group_id_prefix
     return chosen

@@ -189,6 +189,7 @@ class KafkaTopic(StreamConfig):
             group_id_prefix=reading.group_id_prefix,
             lag_group=reading.lag_group,
             null_payload=reading.null_payload,
+            min_partitions=reading.min_partitions,
         )
 
     @classmethod

@@ -31,7 +31,7 @@ def flat(kind: str) -> dict[str, Any]:
     source = {**small_job_documents.topic("events", 10), "reading": {
         "pattern": False, "partitions": None, "partition_count": None, "min_records_per_batch": None,
         "max_delay_seconds": None, "start_offsets": {"0": 7}, "headers": True, "group_id_prefix": None,
-        "lag_group": None, "null_payload": "dead_letter",
+        "lag_group": None, "null_payload": "dead_letter", "min_partitions": None,
     }}  # fmt: skip
     return small_job_documents.queries(kind, source, Path("a.ddl"), "d.{}".format)[0]
 
