@@ -286,6 +286,9 @@ def _source_limit_and_findings(
     most = round(min(most, max(fits_in_memory, above)), 6)
     given, path = query.records_per_batch, (*demand.yaml_path, "records_per_batch")
     longest = f"{demand.work.longest_batch_seconds:g} s"
+    # Where memory holds just what keeps up, one record more keeps up, too.
+    least = math.floor(above) + 1
+    most_whole = max(least, math.floor(most))
     if given is None:
         why = (
             f"as many as a batch of {longest} can process; more than {rate_text(above)} keep up with the peak"
@@ -293,7 +296,7 @@ def _source_limit_and_findings(
         if held:
             why = f"as many of one shard as a task's memory holds; more than {rate_text(above)} keep up with the peak"
         figure = Figure(
-            max(math.floor(above) + 1, math.floor(most)),
+            most_whole,
             "records",
             why,
             assumed=demand.assumed,
@@ -308,7 +311,7 @@ def _source_limit_and_findings(
     figure = pinned_figure(
         given, "records", f"pinned, between {rate_text(above)} and {rate_text(most)}", path
     )
-    if above < given <= max(most, math.floor(above) + 1):
+    if above < given <= most_whole:
         return figure, []
     if given > above:
         reason = (
@@ -320,5 +323,5 @@ def _source_limit_and_findings(
         reason = f"fewer and the backlog grows, as {rate_text(above)} arrive in the time of a batch"
     else:
         reason = f"fewer and it does not catch up: full batches must take {demand.again:.2f} times the peak"
-    allowed = f"{math.floor(above) + 1} to {math.floor(most)}: {reason}"
+    allowed = f"{least} to {most_whole}: {reason}"
     return figure, [Finding(path, str(given), allowed)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -189,6 +190,22 @@ def test_a_limit_that_cannot_catch_up_is_refused(from_text: Loader) -> None:
     with pytest.raises(ConfigurationError, match=r"must take 1\.50 times the peak"):
         plan(from_text(pinned))
     assert plan(from_text(pinned.replace(str(int(least) - 1), str(int(least) + 1))))
+
+
+def test_a_refused_limit_names_one_that_is_allowed(from_text: Loader) -> None:
+    """Where memory holds no more than what keeps up, "allowed: 36001 to 36000" named none."""
+
+    def with_limit(limit: int) -> Environment:
+        own = f"        trigger: 20m\n        records_per_batch: {limit}\n"
+        yaml = text(rate="30", size="1MiB", per_core="5000", sla="1h")
+        return from_text(yaml.replace("kind: land\n", f"kind: land\n{own}"))
+
+    with pytest.raises(
+        ConfigurationError, match=r"records_per_batch is 1000000000; allowed: (\d+) to \1:"
+    ) as refused:
+        plan(with_limit(10**9))
+    [limit] = re.findall(r"allowed: (\d+) to", str(refused.value))
+    assert plan(with_limit(int(limit)))
 
 
 def test_shards_can_give_what_catching_up_reads(from_text: Loader) -> None:
