@@ -146,17 +146,30 @@ class JobPlanner:
     def _plans_by_ways_to_write(
         self, job: str, demands: list[QueryDemand], sources: Mapping[str, SourcePartitions], cores: int
     ) -> Iterator[Planned]:
-        """Yield the plan of a job, and of a single query of topics that of a shuffle, where this saves files of a cent a month or more."""
+        """Yield the plan of a job, and one that shuffles the batches of topics where this saves files of a cent a month or more."""
         planned = self._made_or_new_plan(job, demands, sources, cores)
         yield planned
-        if planned[0] is None or len(demands) > 1 or any(each.limits_parts for each in sources.values()):
-            return
-        query = planned[0].queries[demands[0].query]
-        saved = sum(each.tasks for each in sources.values()) - query.cores.value
-        puts = saved * SECONDS / query.trigger_seconds.value
-        if query.repartition is None and puts / 1000 * self.prices.usd("s3.thousand_puts") > CENT:
-            shuffled = {name: each._replace(shuffled=True) for name, each in sources.items()}
+        many = {
+            name
+            for demand in demands
+            if self._saves_files(planned[0], demand, sources)
+            for name in demand.streams
+        }
+        if many:
+            shuffled = {name: each._replace(shuffled=name in many) for name, each in sources.items()}
             yield self._made_or_new_plan(job, demands, shuffled, cores)
+
+    def _saves_files(
+        self, sized: JobPlan | None, demand: QueryDemand, sources: Mapping[str, SourcePartitions]
+    ) -> bool:
+        """Return whether a shuffle over its cores would save a query more than a cent a month for files."""
+        own = [sources[name] for name in demand.streams]
+        if sized is None or not demand.lands or any(each.limits_parts for each in own):
+            return False
+        query = sized.queries[demand.query]
+        fewer = sum(each.tasks for each in own) - query.cores.value
+        puts = fewer * SECONDS / query.trigger_seconds.value
+        return query.repartition is None and puts / 1000 * self.prices.usd("s3.thousand_puts") > CENT
 
     def _made_or_new_plan(
         self, job: str, demands: list[QueryDemand], sources: Mapping[str, SourcePartitions], cores: int

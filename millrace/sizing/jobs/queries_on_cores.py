@@ -53,7 +53,7 @@ def joined_source_partitions(
         limited,
         # Those of an on-demand stream are an estimate, and never read in planned waves.
         () if equal or not steady else parts,
-        any(source.shuffled for source in each.values()),
+        not limited and any(source.shuffled for source in each.values()),
     )
 
 

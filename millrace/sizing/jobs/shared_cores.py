@@ -78,6 +78,11 @@ class LargestBatch(NamedTuple):
         """Partitions that it reads, as many as if all were like the fullest; 0 of a table."""
         return 0 if self.source is None else self.source.partitions
 
+    @property
+    def is_always_shuffled(self) -> bool:
+        """True if the plan has chosen a shuffle for its files."""
+        return self.source is not None and self.source.shuffled
+
     def divided_into(self, number: int, *, shuffled: bool = False) -> BatchTasks:
         """Return it divided into tasks."""
         if self.source is None:
@@ -114,6 +119,8 @@ def _fewest_tasks_on_own_cores(batch: LargestBatch, *, free: bool) -> BatchTasks
         while shuffled.seconds >= end and shuffled.number <= batch.source.tasks:
             shuffled = batch.divided_into(shuffled.number + 1, shuffled=True)
     possible = [each for each in (plain, shuffled) if each.seconds < end]
+    if batch.is_always_shuffled:
+        return shuffled
     return min(possible, key=lambda each: each.number, default=plain)
 
 
@@ -149,7 +156,12 @@ def _undivided_tasks(
     """Return the fewest tasks on own cores, these cores, a task for each partition, and the core-seconds that can be waiting with these."""
     may = free or [False] * len(batches)
     own = tuple(_fewest_tasks_on_own_cores(each, free=more) for each, more in zip(batches, may, strict=True))
-    plain = tuple(each.divided_into(each.partitions or 1) for each in batches)
+    plain = tuple(
+        each.divided_into(1, shuffled=True)
+        if each.is_always_shuffled
+        else each.divided_into(each.partitions or 1)
+        for each in batches
+    )
     return own, _cores_for_all_tasks(batches, own), plain, _waiting_core_seconds(batches, plain)
 
 
@@ -180,8 +192,9 @@ def divide_into_tasks_or_none(
                 room = max(most, 1e-9)
                 more = math.floor(max(batch.work, batch.reading) / room) + 1
                 tasks = batch.divided_into(max(batch.partitions + 1, more))
-            elif batch.source is None:
-                tasks = batch.divided_into(min(cores, math.floor(batch.work / max(most, 1e-9)) + 1))
+            elif batch.source is None or batch.is_always_shuffled:
+                number = min(cores, math.floor(tasks.work / max(most, 1e-9)) + 1)
+                tasks = batch.divided_into(number, shuffled=batch.is_always_shuffled)
             if tasks.seconds < most:
                 found.append(tasks)
             elif batch.source and not tasks.shuffled and not may[place]:
@@ -257,7 +270,7 @@ def _fewest_run_tasks(batch: LargestBatch, seconds: float) -> tuple[int, bool]:
         math.ceil(evenly / min(batch.source.partitions, max(1, waves))),
     )
     tasks = batch.source.tasks
-    if number >= tasks and max(batch.work, batch.reading) <= seconds * evenly:
+    if number >= tasks and max(batch.work, batch.reading) <= seconds * evenly and not batch.source.shuffled:
         return tasks, False
     return number, True
 
@@ -267,7 +280,7 @@ def sequential_run_tasks(batches: Sequence[LargestBatch], cores: int) -> list[Ba
     used = service_limits()["spark.sharing.share"] * cores
     found = []
     for each in batches:
-        ways = [each.divided_into(each.partitions or cores)]
+        ways = [] if each.is_always_shuffled else [each.divided_into(each.partitions or cores)]
         if each.partitions:
             ways.append(each.divided_into(cores, shuffled=True))
         found.append(min(ways, key=lambda way: way.work / used + way.seconds * max(0.0, 1 - 1 / used)))
