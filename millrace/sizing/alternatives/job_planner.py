@@ -148,24 +148,29 @@ class JobPlanner:
     ) -> Iterator[Planned]:
         """Yield the plan of a job, and one that shuffles the batches of topics where this saves files of a cent a month or more."""
         planned = self._made_or_new_plan(job, demands, sources, cores)
-        yield planned
         many = {
             name
             for demand in demands
-            if self._saves_files(planned[0], demand, sources)
+            if self._may_save_files(planned[0], demand, sources)
             for name in demand.streams
         }
         if many:
             shuffled = {name: each._replace(shuffled=name in many) for name, each in sources.items()}
-            yield self._made_or_new_plan(job, demands, shuffled, cores)
+            other = self._made_or_new_plan(job, demands, shuffled, cores)
+            # A pinned limit may be that of the shuffle.
+            yield from [each for each in (planned, other) if each[0] is not None] or [planned]
+        else:
+            yield planned
 
-    def _saves_files(
+    def _may_save_files(
         self, sized: JobPlan | None, demand: QueryDemand, sources: Mapping[str, SourcePartitions]
     ) -> bool:
-        """Return whether a shuffle over its cores would save a query more than a cent a month for files."""
+        """Return whether a shuffle over its cores would save a query more than a cent a month for files, or may where pins refuse the plan."""
         own = [sources[name] for name in demand.streams]
-        if sized is None or not demand.lands or any(each.limits_parts for each in own):
+        if not demand.lands or any(each.limits_parts for each in own):
             return False
+        if sized is None:
+            return any(each.tasks > 1 for each in own)
         query = sized.queries[demand.query]
         fewer = sum(each.tasks for each in own) - query.cores.value
         puts = fewer * SECONDS / query.trigger_seconds.value

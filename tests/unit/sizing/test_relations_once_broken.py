@@ -512,3 +512,5 @@ def test_a_topic_of_many_given_partitions_is_shuffled_where_files_cost_more(part
     )
     assert usd(alone) <= usd(both)
     assert usd(alone) == pytest.approx(366, abs=2), "few partitions cost as much"
+    # A limit that only the shuffled batch keeps was refused.
+    a_pin_changes_nothing(alone)
