@@ -493,24 +493,36 @@ def test_given_shards_write_a_file_for_each_core() -> None:
     assert usd(loose) <= usd(strict)
 
 
-@pytest.mark.parametrize("partitions", [1, 100, 1000])
-def test_a_topic_of_many_given_partitions_is_shuffled_where_files_cost_more(partitions: int) -> None:
-    """1,000 partitions that were landed alone took a file for each: $692 a month, and $366 behind a shuffle."""
-    traffic = {"records_per_second": 1000, "record_size": "1KiB", "basis": "measured"}
+def on_given_topic(partitions: int, latency: str, rate: int, *, derives: bool, **traffic: object) -> Document:
+    """One job that reads a topic of given partitions."""
     stream = {
         "kind": "kafka",
         "cluster": "main",
         "existing": True,
         "partitions": partitions,
-        "traffic": traffic,
+        "traffic": {**traffic, "basis": "measured"},
     }
     cluster = "arn:aws:kafka:us-east-1:111122223333:cluster/main/12345678-1234-1234-1234-123456789012-1"
+    return with_given_partitions(stream, latency, rate, derives=derives) | {
+        "account": "111122223333",
+        "kafka": {"main": {"kind": "msk", "existing": cluster}},
+    }
+
+
+@pytest.mark.parametrize("partitions", [1, 100, 1000])
+def test_a_topic_of_many_given_partitions_is_shuffled_where_files_cost_more(partitions: int) -> None:
+    """1,000 partitions that were landed alone took a file for each: $692 a month, and $366 behind a shuffle."""
     alone, both = (
-        with_given_partitions(stream, "10s", 2000, derives=each)
-        | {"account": "111122223333", "kafka": {"main": {"kind": "msk", "existing": cluster}}}
+        on_given_topic(partitions, "10s", 2000, derives=each, records_per_second=1000, record_size="1KiB")
         for each in (False, True)
     )
     assert usd(alone) <= usd(both)
     assert usd(alone) == pytest.approx(366, abs=2), "few partitions cost as much"
-    # A limit that only the shuffled batch keeps was refused.
-    a_pin_changes_nothing(alone)
+
+
+@pytest.mark.parametrize("rate", [7000, 9000])
+def test_a_limit_that_only_a_shuffled_batch_keeps_can_be_pinned(rate: int) -> None:
+    """The plan's own limit was refused, as waves over the partitions would take longer."""
+    a_pin_changes_nothing(
+        on_given_topic(116, "15s", rate, derives=False, records_per_second=22643.1, record_size="400B")
+    )
