@@ -52,7 +52,7 @@ def seconds_that_fit_in_memory(
     again: float,
     heap_share: str,
 ) -> float:
-    """Return the seconds of arrivals that memory holds: that of the fewest partitions that the traffic needs.
+    """Return the seconds of arrivals that memory holds: that of the fewest partitions that the traffic of each stream needs.
 
     So it depends on no cores. Where the file asks to catch up, batches are so much larger than what arrives, and they fit on the
     smallest workers: with a longer trigger, more partitions or larger workers would be paid for.
@@ -68,18 +68,21 @@ def seconds_that_fit_in_memory(
     heap_share
         Limit with the share of a worker's memory that is its heap.
     """
-    if not any(streams[each].fetched_whole for each in peaks):
+    whole = {each: peak for each, peak in peaks.items() if streams[each].fetched_whole}
+    if not whole:
         return math.inf
-    size = sum(peak * streams[each].traffic.record_size for each, peak in peaks.items())
-    parts = sum(
-        _least_partitions(streams[each], peak, again * peak * hand_over[each]) for each, peak in peaks.items()
+    # Those of the stream that brings the most bytes to a partition.
+    parts = min(
+        _least_partitions(streams[each], peak, again * peak * hand_over[each])
+        / (peak * streams[each].traffic.record_size)
+        for each, peak in whole.items()
     )
     known = service_limits()
     fetched = _HELD * known["memory.fetch_mib_per_task"]
     if again > 1:
         # The smallest workers cost the least for each core.
         fetched = min(fetched, _most_fetched_mib_per_task(heap_share, known["worker.smallest.gib"]) / again)
-    return _round_down_to_two_digits(parts * fetched * _payload_bytes_per_mib() / size)
+    return _round_down_to_two_digits(parts * fetched * _payload_bytes_per_mib())
 
 
 def seconds_within_retention(streams: Iterable[Stream], outage: timedelta) -> float:

@@ -526,3 +526,20 @@ def test_a_limit_that_only_a_shuffled_batch_keeps_can_be_pinned(rate: int) -> No
     a_pin_changes_nothing(
         on_given_topic(116, "15s", rate, derives=False, records_per_second=22643.1, record_size="400B")
     )
+
+
+def test_the_trigger_is_one_that_the_shard_with_the_most_bytes_fits_into() -> None:
+    """The bytes of one shard counted as those of all six that a query reads: eight times the SLA took three shards more, $32."""
+    streams = {
+        "large": {"records_per_second": 26.6, "record_size": "30KiB"},
+        "small": {"records_per_second": 5.8, "record_size": "100B"},
+    }
+    job: Document = {"engine": "glue", "latency": "300000ms"}
+    job["rate"] = {"records_per_second_per_core": 2000, "batch_overhead": "500ms", "basis": "measured"}
+    document = several(job, **streams)
+    routes = {name: {"source": name, "schema": "pipelines/a.ddl"} for name in streams}
+    document["jobs"]["job"]["queries"] = {"land": {"kind": "route", "table": "landed", "routes": routes}}
+    document["streams"]["small"]["mode"] = "on-demand"
+    loose = copy.deepcopy(document)
+    loose["jobs"]["job"]["latency"] = "2400000ms"
+    assert usd(loose) <= usd(document)
