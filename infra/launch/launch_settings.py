@@ -23,7 +23,6 @@ from millrace.config.queries import (
 )
 from millrace.config.sinks.base import SinkContext
 from millrace.config.sources.base import StreamReadingContext
-from millrace.config.table_writers_and_readers import maintained_tables, readers_of_table
 from millrace.etl.launch import settings as launch
 from millrace.etl.launch.sources import Source
 from millrace.sizing.jobs.batches_at_peak import batch_bytes_at_peak, rows_per_batch_of_derive_query
@@ -83,10 +82,10 @@ def _upkeep_settings(environment: Environment, job: str, names: Names) -> launch
                 names.table(table),
                 tuple(
                     f"{names.checkpoints_url(job)}/{query}"
-                    for job, query in readers_of_table(environment, table)
+                    for job, query in environment.readers_of_table(table)
                 ),
             )
-            for table in maintained_tables(environment, job)
+            for table in environment.maintained_tables(job)
         ),
     )
 

@@ -26,7 +26,6 @@ from millrace.config.network_storage_governance_observability import ExistingTab
 from millrace.config.queries import DeriveQuery, OneStreamQueryBase
 from millrace.config.sinks import KINDS
 from millrace.config.sinks.base import SinkContext
-from millrace.config.table_writers_and_readers import maintained_tables, readers_of_table
 from millrace.sizing.alarms.reported_metrics import metric_namespace
 from millrace.sizing.plan_model import JobPlan
 
@@ -205,8 +204,8 @@ class JobPermissions:
             return []
         others = dict.fromkeys(
             f"{self.names.checkpoint_folder(reader)}/{query}"
-            for table in maintained_tables(environment, job)
-            for reader, query in readers_of_table(environment, table)
+            for table in environment.maintained_tables(job)
+            for reader, query in environment.readers_of_table(table)
             if reader != job
         )
         if not others:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
@@ -75,19 +75,14 @@ def load_kinds(group: str, built_in: Mapping[str, str]) -> dict[str, Any]:
     built_in
         Loader of each class, as ``module:class``, by kind.
     """
-    kinds = dict.fromkeys((*built_in, *_installed_entry_points(group).names))
+    kinds = dict.fromkeys((*built_in, *_all_entry_points().select(group=group).names))
     return {kind: load_kind(group, built_in, kind) for kind in kinds}
 
 
 def load_kind(group: str, built_in: Mapping[str, str], kind: str) -> Any:
     """Return what one kind has in a registry as of :func:`load_kinds`; None if it has nothing there."""
-    loaders = {**built_in, **{each.name: each.value for each in _installed_entry_points(group)}}
+    loaders = {**built_in, **{each.name: each.value for each in _all_entry_points().select(group=group)}}
     return EntryPoint(kind, loaders[kind], group).load() if kind in loaders else None
-
-
-def _installed_entry_points(group: str) -> EntryPoints:
-    found: EntryPoints = _all_entry_points().select(group=group)
-    return found
 
 
 @cache

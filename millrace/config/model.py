@@ -134,6 +134,16 @@ class Environment(Model):
             (table, job) for job, _, query in self.queries for table in query.created_tables_by_place.values()
         )
 
+    def maintained_tables(self, job: str) -> tuple[str, ...]:
+        """Return the tables that a job maintains: those that it writes and no earlier job in the file writes."""
+        return tuple(table for table, (first, *_) in self.table_writers.items() if first == job)
+
+    def readers_of_table(self, table: str) -> Iterator[tuple[str, str]]:
+        """Yield job and name of each query that derives from a table."""
+        return (
+            (job, name) for job, name, query in self.queries if table in dict(query.source_tables_and_routes)
+        )
+
     @property
     def landing_queries(self) -> LandingQueries:
         """Queries that land each table, in the file's order."""

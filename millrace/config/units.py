@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -95,15 +96,10 @@ def normalized_start_position(value: Any) -> str:
     """
     if value in ("earliest", "latest"):
         return str(value)
-    try:
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
-        zoned = moment is not None and moment.tzinfo is not None
-        utc = moment.astimezone(UTC) if moment is not None and zoned else None
-    except (ValueError, OverflowError):  # in UTC before the year 1, or after 9999
-        utc = None
-    if utc is None:
-        raise ValueError("earliest, latest, or a time with its zone, such as 2026-01-31T00:00:00Z")
-    return utc.isoformat().replace("+00:00", "Z")
+    with suppress(TypeError, ValueError, OverflowError):  # in UTC before the year 1, or after 9999
+        if (moment := datetime.fromisoformat(value)).tzinfo is not None:
+            return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    raise ValueError("earliest, latest, or a time with its zone, such as 2026-01-31T00:00:00Z")
 
 
 Start = Annotated[

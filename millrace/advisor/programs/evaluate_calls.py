@@ -53,6 +53,7 @@ from millrace.advisor.programs.program_stream_model import (
 from millrace.advisor.programs.python_values import (
     compute_for_each_choice,
 )
+from millrace.config.checks.transforms import nodes_of_function
 
 _DEEPEST = 24
 """Calls of the program's functions in one another."""
@@ -221,7 +222,7 @@ class CallEvaluator(LibraryCallEvaluator):
             scope.values["super"] = known_value(ProgramInstance(of, callee.owner.scope, callee.owner), line)
         owner = [] if callee.owner is None else [known_value(callee.owner, line)]
         self._bind_arguments(callee, [*owner, *arguments], named, scope)
-        if _makes_generator(node):
+        if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in nodes_of_function(node)):
             return unknown_value(f"what {getattr(node, 'name', 'a function')}() yields", line)
         start = self.state.mark()
         if not self.run_until(ast.Return, partial(self.run_statements, body, scope)):
@@ -315,12 +316,3 @@ def _partial_function(arguments: Sequence[Values], named: DictValue, line: int) 
     text = "lambda *more, **others: called(*given, *more, **{**named, **others})"
     call: Any = ast.increment_lineno(ast.parse(text, mode="eval"), line - 1)
     return known_value(ProgramFunction(call.body, NameScope(held)), line)
-
-
-def _makes_generator(node: ast.AST) -> bool:
-    """Return whether a function has a ``yield`` of its own."""
-    nodes = list(ast.iter_child_nodes(node))
-    for each in nodes:
-        if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            nodes += ast.iter_child_nodes(each)
-    return any(isinstance(each, ast.Yield | ast.YieldFrom) for each in nodes)

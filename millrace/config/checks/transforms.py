@@ -273,7 +273,7 @@ def _reason_not_callable(node: _Function, takes: int) -> str | None:
     if isinstance(node, ast.FunctionDef):
         if node.decorator_list:
             return None  # the decorator decides its arguments
-        own = list(_nodes_of_function(node))
+        own = nodes_of_function(node)
         if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own):
             return "is a generator"
         if not any(isinstance(each, ast.Return) and each.value is not None for each in own):
@@ -291,12 +291,13 @@ def _reason_not_callable(node: _Function, takes: int) -> str | None:
     return f"needs {', '.join(named)} besides" if named else None
 
 
-def _nodes_of_function(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes inside a function, without those of nested functions."""
-    for child in ast.iter_child_nodes(node):
-        yield child
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            yield from _nodes_of_function(child)
+def nodes_of_function(node: ast.AST) -> list[ast.AST]:
+    """Return the nodes inside a function, without those of nested functions."""
+    nodes = list(ast.iter_child_nodes(node))
+    for each in nodes:
+        if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            nodes += ast.iter_child_nodes(each)
+    return nodes
 
 
 def is_function_used_by_transform(transform: str, name: str, modules: ProjectModules) -> bool:

@@ -117,11 +117,10 @@ def number_of_first_line_with_secret(text: str, *, names: bool) -> int:
 
 
 def _is_secret(path: Path, value: str) -> bool:
-    if value == MISSING or is_placeholder(value) or _REFERENCE.match(value):
+    # An ARN is a name, even if its end looks like a key.
+    if value == MISSING or is_placeholder(value) or _REFERENCE.match(value) or _ARN.match(value):
         return False
     column = len(path) > 1 and path[-2] in _COLUMNS
-    if _ARN.match(value):
-        return False  # an ARN is a name, even if its end looks like a key
     by_key = bool(path) and not column and _KEY.search(str(path[-1])) is not None
     return by_key or has_secret_form(value)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
@@ -90,29 +91,22 @@ class Tree:
 
     def child(self, step: str | int) -> Tree | None:
         """Return the value one step down, if it exists."""
-        value: Tree | None = None
         if isinstance(self.value, dict):
-            value = self.value.get(step)
-        elif isinstance(self.value, list) and isinstance(step, int) and step < len(self.value):
-            value = self.value[step]
-        return value
+            return self.value.get(step)
+        is_item = isinstance(self.value, list) and isinstance(step, int) and step < len(self.value)
+        return self.value[step] if is_item else None
 
     @cached_property
     def leaves(self) -> list[tuple[Path, Any]]:
         """Every scalar with its path."""
-        found: list[tuple[Path, Any]] = []
-        self._add_leaves((), found)
-        return found
+        return list(self._leaves_below(()))
 
-    def _add_leaves(self, path: Path, found: list[tuple[Path, Any]]) -> None:
-        if isinstance(self.value, dict):
-            for key, child in self.value.items():
-                child._add_leaves((*path, key), found)
-        elif isinstance(self.value, list):
-            for position, child in enumerate(self.value):
-                child._add_leaves((*path, position), found)
-        else:
-            found.append((path, self.value))
+    def _leaves_below(self, path: Path) -> Iterator[tuple[Path, Any]]:
+        if not isinstance(self.value, dict | list):
+            yield path, self.value
+            return
+        for step, child in self.value.items() if isinstance(self.value, dict) else enumerate(self.value):
+            yield from child._leaves_below((*path, step))
 
 
 @dataclass(frozen=True)

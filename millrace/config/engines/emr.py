@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from typing import Annotated, ClassVar, Literal
 
@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 from millrace.config.base import Model, remove_schema_default
 from millrace.config.document.problems import Finding, Path, findings_for_refused_keys
 from millrace.config.engines.base import GIB, HourlyBillItem, Job, JobBase, Worker
-from millrace.config.engines.versions import spark_version_by_engine_version, version_validator
+from millrace.config.engines.versions import check_engine_version, spark_version_by_engine_version
 from millrace.config.units import Duration, Size, format_duration
 
 LONGEST_IDLE = timedelta(days=7)
@@ -75,7 +75,7 @@ class EmrJob(JobBase):
     reads_aggregates = False
 
     engine: Literal["emr"]
-    version: Annotated[str, BeforeValidator(version_validator("emr"))] = Field(
+    version: Annotated[str, BeforeValidator(partial(check_engine_version, "emr"))] = Field(
         default="emr-7.14.0",
         description="Release label of EMR; docs/engines.md lists the contents of each. A later one is a warning.",
         examples=["emr-7.13.0", "emr-7.14.0", "emr-spark-8.1.0"],

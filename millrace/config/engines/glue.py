@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 
@@ -18,7 +18,7 @@ from millrace.config.base import remove_schema_default
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding, Path
 from millrace.config.engines.base import HourlyBillItem, Job, JobBase, Worker
-from millrace.config.engines.versions import spark_version_by_engine_version, version_validator
+from millrace.config.engines.versions import check_engine_version, spark_version_by_engine_version
 from millrace.config.units import Duration, format_duration
 
 LONGEST_TIMEOUT = timedelta(days=7)
@@ -130,7 +130,7 @@ class GlueJob(JobBase):
     bounded_bill_is_unproven = True
 
     engine: Literal["glue"]
-    version: Annotated[str, BeforeValidator(version_validator("glue"))] = Field(
+    version: Annotated[str, BeforeValidator(partial(check_engine_version, "glue"))] = Field(
         default="5.1",
         description="Version of Glue; docs/engines.md lists the contents of each. A later one is a warning.",
         examples=["5.1", "6.0"],

@@ -7,7 +7,8 @@ of :data:`VERSIONS`; a new line is a row of :data:`LINES`, then ``make lock``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 
@@ -151,20 +152,19 @@ def _series_and_number(name: str) -> tuple[str, tuple[int, ...]]:
     return match[1], tuple(int(part) for part in match[2].split("."))
 
 
-def version_validator(engine: str) -> Callable[[object], object]:
-    """Return the check of an engine's key ``version``: a version of the table, or a later one of such a form."""
+def check_engine_version(engine: str, name: object) -> object:
+    """Check an engine's key ``version``: a version of the table, or a later one of such a form; return it.
 
-    def check_version(name: object) -> object:
-        try:
-            # YAML reads 5.1 as a number.
-            fits = isinstance(name, str) and version_row(name).engine == engine
-        except KeyError:
-            fits = False
-        if not fits:
-            raise ValueError(f"one of {', '.join(spark_version_by_engine_version(engine))}, or a later one")
-        return name
-
-    return check_version
+    Raises
+    ------
+    ValueError
+        It is neither.
+    """
+    with suppress(KeyError):
+        # YAML reads 5.1 as a number.
+        if isinstance(name, str) and version_row(name).engine == engine:
+            return name
+    raise ValueError(f"one of {', '.join(spark_version_by_engine_version(engine))}, or a later one")
 
 
 def spark_line_of(spark: str) -> SparkLine:

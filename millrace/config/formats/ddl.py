@@ -123,7 +123,9 @@ def parse_ddl(text: str) -> tuple[DdlField, ...]:
 @lru_cache(maxsize=256)
 def ddl_field_problems(fields: tuple[DdlField, ...]) -> tuple[str, ...]:
     """Return problems of DDL fields that payloads cannot be decoded into, as ``etl.formats.schema_files.parse_ddl_schema`` does."""
-    return tuple(_ddl_field_problems(fields))
+    hidden = sorted(each.name for each in fields if _has_not_null_inside_collection(each.kind))
+    inside = [f"NOT NULL inside an array or map cannot be kept: {', '.join(hidden)}"] if hidden else []
+    return (*column_name_problems(fields), *_time_comments_without_unit(fields), *inside)
 
 
 def column_name_problems(fields: tuple[DdlField, ...]) -> Iterator[str]:
@@ -135,13 +137,6 @@ def column_name_problems(fields: tuple[DdlField, ...]) -> Iterator[str]:
     types = (kind for each in fields for kind in each.kind.with_types_inside())
     for struct in (fields, *(kind.fields for kind in types if kind.name == "struct")):
         yield from _struct_problems(struct)
-
-
-def _ddl_field_problems(fields: tuple[DdlField, ...]) -> Iterator[str]:
-    yield from column_name_problems(fields)
-    yield from _time_comments_without_unit(fields)
-    if hidden := sorted(each.name for each in fields if _has_not_null_inside_collection(each.kind)):
-        yield f"NOT NULL inside an array or map cannot be kept: {', '.join(hidden)}"
 
 
 def _time_comments_without_unit(fields: Iterable[DdlField], parents: tuple[str, ...] = ()) -> Iterator[str]:

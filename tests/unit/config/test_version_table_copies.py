@@ -16,9 +16,9 @@ from millrace.config.engines.versions import (
     LINES,
     VERSIONS,
     SparkLine,
+    check_engine_version,
     jar_set_name,
     version_row,
-    version_validator,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -87,10 +87,10 @@ def test_a_newer_version_stands_for_the_newest_before_it_in_its_series(name: str
     engine = "emr" if name.startswith("emr") else "glue"
     for kind in KINDS:
         if row is not None and kind == engine:
-            assert version_validator(kind)(name) == name
+            assert check_engine_version(kind, name) == name
         else:
             with pytest.raises(ValueError, match="or a later one"):
-                version_validator(kind)(name)
+                check_engine_version(kind, name)
 
 
 @pytest.mark.parametrize("engine", KINDS)
