@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from millrace.config.formats import ddl
@@ -25,6 +25,19 @@ _LOGICAL = {
 _WIDER = ({"int", "bigint"}, {"float", "double"})
 _DECIMAL_BYTES = 17
 """Bytes that hold any decimal."""
+
+_NAMED = (*AVRO_RECORDS, "enum", "fixed")
+_DEFAULTS: Mapping[Any, tuple[type, ...]] = {
+    **dict.fromkeys(AVRO_RECORDS, (dict,)),
+    **dict.fromkeys(("string", "bytes", "enum", "fixed"), (str,)),
+    **dict.fromkeys(("int", "long"), (int,)),
+    **dict.fromkeys(("float", "double"), (int, float)),
+    "array": (list,),
+    "boolean": (bool,),
+    "map": (dict,),
+    "null": (type(None),),
+}
+"""JSON values by the types that may have them as a default (Avro's specification, "Complex Types")."""
 
 _NAME = re.compile(r"[^\W\d]\w*")
 _NO_COLUMNS = {
@@ -98,14 +111,11 @@ class _TypeReader:
         if isinstance(schema, list):
             return self._read_union(schema, namespace)
         if isinstance(schema, str):
-            for name in (schema, f"{namespace}.{schema}", f".{schema}"):
-                if name in self._known:
-                    return self._known[name]
-            raise AvroSchemaError(f"type {schema} is not defined in the file")
-        if not isinstance(schema, dict):
+            return self._known[self._known_name(schema, namespace)]
+        kind = schema.get("type") if isinstance(schema, dict) else None
+        if not isinstance(kind, str):
             raise AvroSchemaError(f"{schema!r} is not a type")
-        kind = schema.get("type")
-        if kind in (*AVRO_RECORDS, "enum", "fixed"):
+        if kind in _NAMED:
             return self._read_named(schema, namespace)
         if kind == "array":
             return ddl.DdlType("array", (self.read_type(schema.get("items"), namespace),))
@@ -113,20 +123,28 @@ class _TypeReader:
             return ddl.DdlType(
                 "map", (ddl.DdlType("string"), self.read_type(schema.get("values"), namespace))
             )
-        return _plain_type(schema) if kind in list(_PLAIN) else self.read_type(kind, namespace)
+        return _plain_type(schema) if kind in _PLAIN else self.read_type(kind, namespace)
+
+    def _known_name(self, name: str, namespace: str) -> str:
+        for each in (name, f"{namespace}.{name}", f".{name}"):
+            if each in self._known:
+                return each
+        raise AvroSchemaError(f"type {name} is not defined in the file")
 
     def _read_named(self, schema: Mapping[str, Any], namespace: str) -> ddl.DdlType:
-        name, space = schema.get("name"), schema.get("namespace")
-        full = str(name) if "." in str(name) else f"{namespace if space is None else space}.{name}"
+        name, full = schema.get("name"), _full_name(schema, namespace)
         if full in self._known:
             raise AvroSchemaError(f"two types have the name {name}")
         inner = {"enum": "symbols", "fixed": "size"}.get(schema["type"], "fields")
         if not isinstance(schema.get(inner), int if inner == "size" else list):
             raise AvroSchemaError(f"type {name} has no {inner}")
-        _check_names(full.rpartition(".")[2], *(schema["symbols"] if inner == "symbols" else ()))
+        symbols = schema["symbols"] if inner == "symbols" else []
+        _check_names(name and full.rpartition(".")[2], *symbols)
+        _check_distinct(f"type {name}", symbols)
         if inner == "fields":
             self._known[full] = ddl.DdlType("recursive")
             fields = tuple(self._read_field(each, full.rpartition(".")[0]) for each in schema["fields"])
+            _check_distinct(f"type {name}", [each.name for each in fields])
             self._known[full] = ddl.DdlType("struct", fields=fields)
         else:
             self._known[full] = _plain_type(schema)
@@ -135,12 +153,19 @@ class _TypeReader:
     def _read_field(self, field: Any, namespace: str) -> ddl.DdlField:
         _check_names(field.get("name") if isinstance(field, dict) else None)
         kind = field.get("type")
-        return ddl.DdlField(
-            field["name"], self.read_type(kind, namespace), isinstance(kind, list) and "null" in kind
-        )
+        column = self.read_type(kind, namespace)
+        first = next(iter(kind), None) if isinstance(kind, list) else kind
+        name = first["type"] if isinstance(first, dict) else first
+        if "default" in field and name in _DEFAULTS and type(field["default"]) not in _DEFAULTS[name]:
+            default = json.dumps(field["default"])
+            raise AvroSchemaError(
+                f"default {default} of field {field['name']} is no {name} (of a union, the first type counts)"
+            )
+        return ddl.DdlField(field["name"], column, isinstance(kind, list) and "null" in kind)
 
     def _read_union(self, members: list[Any], namespace: str) -> ddl.DdlType:
         kinds = [self.read_type(each, namespace) for each in members if each != "null"]
+        _check_distinct("a union", [self._name_in_union(each, namespace) for each in members])
         if len(kinds) < 2:
             return kinds[0] if kinds else ddl.DdlType("null")
         names = {each.name for each in kinds}
@@ -149,6 +174,25 @@ class _TypeReader:
         return ddl.DdlType(
             "struct", fields=tuple(ddl.DdlField(f"member{n}", each) for n, each in enumerate(kinds))
         )
+
+    def _name_in_union(self, member: Any, namespace: str) -> str:
+        """Return what tells a member of a union from the others: its full name, or else its type."""
+        if isinstance(member, list):
+            raise AvroSchemaError("a union directly in another union: write all types into one")
+        kind = member["type"] if isinstance(member, dict) else member
+        if kind in _NAMED:
+            return _full_name(member, namespace)
+        return str(kind) if kind in ("array", "map") else self._known_name(kind, namespace)
+
+
+def _full_name(schema: Mapping[str, Any], namespace: str) -> str:
+    name, space = str(schema.get("name")), schema.get("namespace")
+    return name if "." in name else f"{namespace if space is None else space}.{name}"
+
+
+def _check_distinct(where: str, names: Sequence[str]) -> None:
+    if twice := [each for each in names if names.count(each) > 1]:
+        raise AvroSchemaError(f"{where} has {twice[0]} twice")
 
 
 def _check_names(*names: Any) -> None:

@@ -93,6 +93,9 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "an enum without symbols": ({"type": "enum", "name": "E"}, "type E has no symbols"),
     "a fixed type without size": ({"type": "fixed", "name": "F"}, "type F has no size"),
+    "a symbol twice": ({"type": "enum", "name": "E", "symbols": ["A", "A"]}, "type E has A twice"),
+    "a type that is an object of its own": ({"type": {"type": "string"}}, "is not a type"),
+    "a type without a name": ({"type": "fixed", "size": 4}, "None is not a name"),
     "a field that is a text": ({"type": "record", "name": "In", "fields": ["n"]}, "None is not a name"),
 }
 
@@ -112,6 +115,10 @@ def test_what_avro_refuses_is_refused(name: str) -> None:
         ({"type": "enum", "name": "user-agent", "symbols": []}, "'user-agent' is not a name"),
         ({"type": "record", "name": "In"}, "type In has no fields"),
         (logical("bytes", "decimal"), r"decimal\(0,0\)"),
+        (
+            {"type": "record", "name": "In", "fields": [{"name": "a", "type": "int"}] * 2},
+            "type In has a twice",
+        ),
         (logical("bytes", "decimal", precision="10"), r"decimal\(10,0\)"),
     ],
 )
@@ -135,6 +142,73 @@ def test_what_no_column_holds_is_refused_of_a_reader_only(kind: Any, why: str) -
     with pytest.raises(AvroSchemaError, match=f"no column can hold .*{why}"):
         avro_columns(record(kind))
     assert len(parse_avro_schema(record(kind))) == 1
+
+
+IN = {"type": "record", "name": "In", "fields": [{"name": "n", "type": "int"}]}
+UNIONS: list[tuple[list[Any], str | None]] = [
+    (["null", ["int", "string"]], "a union directly in another union"),
+    ([["null"]], "a union directly in another union"),
+    (["int", "null", "int"], "a union has int twice"),
+    (["null", {"type": "null"}], "a union has null twice"),
+    (["string", {"type": "string"}], "a union has string twice"),
+    (["int", logical("int", "date")], "a union has int twice"),
+    ([{"type": "array", "items": "int"}, {"type": "array", "items": "string"}], "a union has array twice"),
+    ([{"type": "map", "values": "int"}, {"type": "map", "values": "string"}], "a union has map twice"),
+    ([IN, "In"], "a union has a.b.In twice"),
+    (["a.b.R", "null", "R"], "a union has a.b.R twice"),
+    ([IN, {**IN, "name": "Other"}, {"type": "fixed", **SIZED}, {"type": "fixed", "name": "G", "size": 4}], None),
+    (["bytes", {"type": "fixed", **SIZED}, "string", {"type": "enum", "name": "E", "symbols": ["A"]}], None),
+    ([IN, {**IN, "namespace": "other"}, {"type": "array", "items": "In"}], None),
+]  # fmt: skip
+"""Avro 1.11 specification, "Unions": several types of one kind only if they are named, and none directly in another."""
+
+
+@pytest.mark.parametrize(("union", "why"), UNIONS)
+@pytest.mark.parametrize("around", ["field", "array", "map", "record"])
+def test_a_union_with_a_type_twice_or_in_a_union_is_refused_at_any_depth(
+    union: list[Any], why: str | None, around: str
+) -> None:
+    kind = {
+        "field": union,
+        "array": {"type": "array", "items": union},
+        "map": ["null", {"type": "map", "values": union}],
+        "record": {"type": "record", "name": "Out", "fields": [{"name": "u", "type": union}]},
+    }[around]
+    if why is None:
+        assert len(parse_avro_schema(record(kind))) == 1
+    else:
+        with pytest.raises(AvroSchemaError, match=why):
+            parse_avro_schema(record(kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "accepted"),
+    [
+        (["null", "string"], None, True),
+        (["string", "null"], None, False),
+        (["null", "string"], "x", False),
+        (["null", "int"], "null", False),
+        ("int", "5", False),
+        ("int", True, False),
+        ("long", 5.5, False),
+        ("double", 0, True),
+        ("boolean", 0, False),
+        (logical("long", "timestamp-millis"), "2024-01-01", False),
+        ({"type": "array", "items": "int"}, {}, False),
+        ({"type": "array", "items": "int"}, [], True),
+        (IN, {"n": 1}, True),
+    ],
+)
+def test_a_default_is_of_the_first_type_of_its_union(kind: Any, default: Any, accepted: bool) -> None:
+    """``Schema.isValidDefault`` of Avro 1.11 for Java, the parser of Spark 3.5."""
+    text = json.dumps(
+        {"type": "record", "name": "R", "fields": [{"name": "f", "type": kind, "default": default}]}
+    )
+    if accepted:
+        assert len(parse_avro_schema(text)) == 1
+    else:
+        with pytest.raises(AvroSchemaError, match=r"default .* of field f is no "):
+            parse_avro_schema(text)
 
 
 @pytest.mark.parametrize("text", ["{", "3", '"int"', "[]", '{"type": "record", "name": "R", "fields": []}'])

@@ -64,6 +64,6 @@ def test_the_columns_of_a_file_are_those_of_the_checks() -> None:
 
 
 def test_what_the_library_refuses_is_said() -> None:
-    kind = '{"type": "enum", "name": "E", "symbols": ["a", "a"]}'
+    kind = '{"type": "enum", "name": "E", "symbols": ["a"], "default": "b"}'
     with pytest.raises(AvroSchemaError, match="fastavro"):
         AvroSchema(f'{{"type": "record", "name": "R", "fields": [{{"name": "e", "type": {kind}}}]}}')
