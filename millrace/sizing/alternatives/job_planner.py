@@ -165,16 +165,18 @@ class JobPlanner:
     def _may_save_files(
         self, sized: JobPlan | None, demand: QueryDemand, sources: Mapping[str, SourcePartitions]
     ) -> bool:
-        """Return whether a shuffle over its cores would save a query more than a cent a month for files, or may where pins refuse the plan."""
+        """Return whether a shuffle over its cores would save a query more than a cent a month for files, or may where pins decide the plan."""
         own = [sources[name] for name in demand.streams]
         if not demand.lands or any(each.limits_parts for each in own):
             return False
-        if sized is None:
+        query = self.environment.jobs[demand.job].queries[demand.query]
+        # The limit of a shuffled batch may be kept by waves on more cores only, which are shuffled there too.
+        if sized is None or getattr(query, "records_per_batch", None) is not None:
             return any(each.tasks > 1 for each in own)
-        query = sized.queries[demand.query]
-        fewer = sum(each.tasks for each in own) - query.cores.value
-        puts = fewer * SECONDS / query.trigger_seconds.value
-        return query.repartition is None and puts / 1000 * self.prices.usd("s3.thousand_puts") > CENT
+        planned = sized.queries[demand.query]
+        fewer = sum(each.tasks for each in own) - planned.cores.value
+        puts = fewer * SECONDS / planned.trigger_seconds.value
+        return planned.repartition is None and puts / 1000 * self.prices.usd("s3.thousand_puts") > CENT
 
     def _made_or_new_plan(
         self, job: str, demands: list[QueryDemand], sources: Mapping[str, SourcePartitions], cores: int

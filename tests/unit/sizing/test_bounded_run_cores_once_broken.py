@@ -202,3 +202,35 @@ def test_fewer_cores_are_tried_where_their_workers_hold_a_pinned_limit() -> None
         topic = {"kind": "kafka", "cluster": "main", "existing": True, "partitions": partitions}
         document["streams"][name] = topic | {"traffic": document["streams"][name]["traffic"]}
     a_pin_changes_nothing(document | {"kafka": {"main": {"kind": "msk", "existing": EXISTING}}})
+
+
+def test_a_shuffle_is_tried_where_another_one_keeps_a_pinned_limit() -> None:
+    """With a limit pinned at the plan's own, waves took eight cores, and their shuffle hid the one on four: $12 more."""
+    job = {"engine": "glue", "latency": "14103652ms", "run_every": "30m"}
+    traffic = {"records_per_second": 3.2, "peak_factor": 5, "record_size": "1KiB"}
+    document = several(job, one=traffic)
+    document["streams"]["one"].pop("mode", None)
+    document["streams"]["one"] |= {
+        "kind": "kafka",
+        "cluster": "main",
+        "existing": True,
+        "partitions": 12,
+    }
+    settings = document["jobs"]["job"]
+    settings["rate"] = {"basis": "measured", "records_per_second_per_core": 8907, "batch_overhead": "3720ms"}
+    (landed,) = settings["queries"].values()
+    settings["queries"] |= {
+        "derive": {
+            "kind": "derive",
+            "source": landed["table"],
+            "sink": {"kind": "iceberg", "table": "derived"},
+        },
+        "direct": {
+            "kind": "direct",
+            "source": "one",
+            "schema": landed["schema"],
+            "dead_letters": "dead",
+            "sink": {"kind": "iceberg", "table": "direct"},
+        },
+    }
+    a_pin_changes_nothing(document | {"kafka": {"main": {"kind": "msk", "existing": EXISTING}}})
