@@ -118,13 +118,18 @@ def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:
     valid = all_texts_utf8_condition(kind, whole)
     if valid is not None:
         plain = {
-            f"{name} (base64)" if contains_type(kinds[name], _is_text) else name: with_replaced_leaves(
-                kinds[name], value, None, _is_text, lambda _, text, __: text.cast("binary")
+            f"{name} (base64)" if contains_type(kinds[name], _is_text) else name: texts_as_bytes(
+                kinds[name], value
             )
             for name, value in values.items()
         }
         result = F.when(~valid, F.to_json(_struct_of(plain), dict(JSON_OPTIONS))).otherwise(result)
     return result
+
+
+def texts_as_bytes(kind: DataType, value: Column) -> Column:
+    """Return a value with the bytes of its texts: JSON has the same character for all invalid ones."""
+    return with_replaced_leaves(kind, value, None, _is_text, lambda _, text, __: text.cast("binary"))
 
 
 def type_in_identity(kind: DataType) -> str:

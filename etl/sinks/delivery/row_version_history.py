@@ -13,8 +13,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType, TimestampType
 
+from ...formats.decoding.decoder_output_and_checks import all_texts_utf8_condition
 from ..base import DELETED, HASH, JSON_OPTIONS, ORDER, refuse_unwritable_map_keys
-from .keyed_rows import result_identity, user_columns
+from .keyed_rows import result_identity, texts_as_bytes, user_columns
 from .record_order import CHANGE_WIDTH, time_lane_and_position_of_order
 
 IS_DELETE, VALID_FROM, VALID_TO = "_is_delete", "_valid_from", "_valid_to"
@@ -66,7 +67,7 @@ def versions_of_changes(rows: DataFrame, key: tuple[str, ...], name: str) -> Dat
     place, columns = F.col("_position"), [F.col(f"`{f.name}`") for f in theirs]
     deleted = F.coalesce(DELETED, F.lit(False))
     # Of a delete a database may log no more than the key.
-    content = F.when(~deleted, F.xxhash64(F.to_json(F.struct(*columns), dict(JSON_OPTIONS))))
+    content = F.when(~deleted, F.xxhash64(_json_of_content(StructType(theirs), F.struct(*columns))))
     row = F.struct(*columns, deleted.alias(IS_DELETE), content.alias(HASH), place["at"].alias(VALID_FROM))
     each = rows.select(
         F.concat(result_identity(rows.schema, key), F.lit(" "), place["change"]).alias("_id"),
@@ -78,6 +79,15 @@ def versions_of_changes(rows: DataFrame, key: tuple[str, ...], name: str) -> Dat
         _order_of_all_copies(F.col("_place")).alias(ORDER),
     )
     return last.select("_id", "_row.*", ORDER, F.lit(None).cast("timestamp").alias(VALID_TO))
+
+
+def _json_of_content(kind: StructType, row: Column) -> Column:
+    """Return a row as JSON, of which equal rows have the same; with the bytes of its texts if one is not UTF-8."""
+    result = F.to_json(row, dict(JSON_OPTIONS))
+    valid = all_texts_utf8_condition(kind, row)
+    if valid is None:
+        return result
+    return F.when(valid, result).otherwise(F.to_json(texts_as_bytes(kind, row), dict(JSON_OPTIONS)))
 
 
 def delete_versions_of_every_key(truncates: DataFrame, schema: StructType) -> DataFrame:

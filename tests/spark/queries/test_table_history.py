@@ -19,8 +19,10 @@ from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.erase_condition import ErasureCondition
 from millrace.etl.repair.erase_targets import ErasureTarget
-from millrace.etl.sinks.delivery.row_version_history import new_and_newly_ended_versions
+from millrace.etl.sinks.delivery.record_order import with_position_struct
+from millrace.etl.sinks.delivery.row_version_history import new_and_newly_ended_versions, versions_of_changes
 from millrace.etl.sinks.iceberg_history import IcebergHistorySink
+from tests.spark.key_histories import History, frame_of
 from tests.spark.queries import test_keyed_and_windowed_results
 from tests.spark.queries.test_change_order import __name__ as transforms
 from tests.spark.queries.test_change_order import decoder_of
@@ -259,6 +261,17 @@ def test_an_erasure_in_a_table_leaves_the_version_before_its_end(spark: SparkSes
     )
     assert write(version("k", 4, 4, 4)) == {1: at(2), 3: at(4), 4: None}
     assert write(version("k", 5, 5, 5)) == {1: at(2), 3: at(4), 4: at(5), 5: None}
+
+
+def test_versions_whose_texts_differ_in_bytes_that_are_no_utf8_are_different(spark: SparkSession) -> None:
+    """As ``CAST(binary AS STRING)`` makes them: JSON has one character for all of these bytes."""
+    record = History(seed=1).records[0]
+    offsets = ({"_id": f"t/0/{n}", "_position": str(n).zfill(20), "n": n, "_deleted": False} for n in (1, 2))
+    rows = with_position_struct(frame_of(spark, [{**record, **each} for each in offsets]))
+    text = F.unhex(F.concat(F.lit("F"), "n")).cast("string").alias("text")
+    for value in (text, F.array(F.struct(text)).alias("texts")):
+        versions = versions_of_changes(rows.select("_position", "_deleted", "k", value), ("k",), "t")
+        assert versions.select("_hash").distinct().count() == 2
 
 
 def test_a_table_of_current_rows_gets_no_history(spark: SparkSession, table: Names) -> None:
