@@ -198,11 +198,11 @@ class JobBase(Model, ABC):
     cores: int | None = Field(
         default=None,
         ge=1,
-        le=10_000,
+        le=100_000,
         description="Pins the executor cores; left out, the plan computes them.",
     )
     max_workers: int | None = Field(
-        default=None, ge=2, le=10_000, description="Pins the number of workers, driver included."
+        default=None, ge=2, le=100_000, description="Pins the number of workers, driver included."
     )
     scaling: Literal["auto", "fixed"] = Field(
         default="auto",

@@ -301,6 +301,47 @@ def document_differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[s
         yield path, old, new
 
 
+_KEYED_PARTS = {
+    "kafka": ("topic", "partition", ", and a compacted topic keeps the last message of each earlier key"),
+    "kinesis": ("stream", "shard", ""),
+}
+"""By kind of a sink whose records have a key: its target's key in the launch document, what a key chooses, what else follows."""
+
+
+def divided_output_lines(job: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each output of a job that earlier and later records would divide: by another key, or in another table.
+
+    Parameters
+    ----------
+    old, new
+        Launch documents, deployed and new.
+    """
+    before = {query["name"]: query for query in old["settings"]["queries"]}
+    for query in new["settings"]["queries"]:
+        where, was = f"job {job}, query {query['name']}", before.get(query["name"], {})
+        letters = was.get("dead_letters")
+        if letters not in (None, query.get("dead_letters")):
+            yield (
+                f"{where}: the dead letters until now stay in {letters}, which `millrace replay`, `millrace erase` and the retention of "
+                "dead letters leave alone from then on; replay them before"
+            )
+        sinks = _sinks_by_route(was)
+        for route, sink in _sinks_by_route(query).items():
+            target, part, more = _KEYED_PARTS.get(sink["kind"], ("", "", ""))
+            earlier = sinks.get(route, {})
+            if target and earlier.get(target) == sink[target] and earlier.get("key") != sink.get("key"):
+                was_key, key = (each.get("key") or "the identity" for each in (earlier, sink))
+                yield (
+                    f"{where}: records in {target} {sink[target]} have the key {key}, until now {was_key}: later ones go to another "
+                    f"{part} than earlier ones of the same {was_key}, so readers get them in no order{more}"
+                )
+
+
+def _sinks_by_route(query: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sinks of a query in a launch document, by route, or by its own name."""
+    return {str(leg.get("name")): leg["sink"] for leg in (query, *query.get("routes", ())) if leg.get("sink")}
+
+
 def resources_of_type(template: Template, kind: str) -> dict[str, Any]:
     """Return the resources of a type, by logical id, with their properties alone."""
     return {

@@ -40,10 +40,10 @@ ROWS = {
     ),
     # Computed anew for every worker, partition and broker, these numbers took minutes and then all memory.
     "workers by a slip of the finger": (
-        LATENCY, LATENCY + "    max_workers: 99999999999 #!\n", "jobs.clicks.max_workers", "99999999999", "at most 10000", None,
+        LATENCY, LATENCY + "    max_workers: 99999999999 #!\n", "jobs.clicks.max_workers", "99999999999", "at most 100000", None,
     ),
     "cores by a slip of the finger": (
-        LATENCY, LATENCY + "    cores: 99999999999 #!\n", "jobs.clicks.cores", "99999999999", "at most 10000", None,
+        LATENCY, LATENCY + "    cores: 99999999999 #!\n", "jobs.clicks.cores", "99999999999", "at most 100000", None,
     ),
     "shards by a slip of the finger": (
         CLICKS_RATE + CLICKS_SIZE, CLICKS_RATE + CLICKS_SIZE + "    shards: 99999999999 #!\n", f"{STREAM}.shards", "99999999999", "at most 200000", None,

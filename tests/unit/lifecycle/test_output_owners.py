@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from millrace.cli.run.changes_report import change_lines, jobs_that_continue_checkpoints
+from millrace.cli.run.changes_report import (
+    change_lines,
+    changes_document,
+    jobs_that_continue_checkpoints,
+)
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes.table_writer_changes import output_writer_changes
 from millrace.lifecycle.deploy import compare_with_deployed
@@ -252,3 +256,44 @@ def test_records_of_another_stream_into_the_same_sink_are_its_owners_business(
         '"topic": "t"', '"topic": "u"'
     )
     assert compare_with_deployed(with_jobs(aws, "shop"), new(tmp_path, shop=json.loads(other))).refused == ()
+
+
+KAFKA = {"kind": "kafka", "topic": "t2", "connection": "c", "key": "customer"}
+KINESIS = {"kind": "kinesis", "stream": "s2", "region": "us-east-1", "key": None}
+
+
+def direct(sink: dict[str, Any], letters: str | None) -> dict[str, Any]:
+    document = writing("clicks", sink=sink)
+    document["settings"]["queries"][0]["dead_letters"] = letters
+    return document
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ((KAFKA, "db.a"), (KAFKA, "db.a"), []),
+        (
+            (KAFKA, "db.a"),
+            ({**KAFKA, "key": None}, "db.a"),
+            ["topic t2 have the key the identity, until now customer", "partition", "compacted"],
+        ),
+        ((KINESIS, None), ({**KINESIS, "key": "id"}, "db.a"), ["key id, until now the identity", "another shard", "no order"]),
+        ((KAFKA, "db.a"), (KAFKA, "db.b"), ["the dead letters until now stay in db.a", "`millrace replay`", "before"]),
+        ((KAFKA, "db.a"), (KAFKA, None), ["stay in db.a"]),
+        ((KAFKA, "db.a"), ({**KAFKA, "topic": "t3", "key": "id"}, "db.a"), []),
+        ((KAFKA, "db.a"), (KINESIS, "db.a"), []),
+    ],
+    ids=["nothing", "a Kafka key", "a Kinesis key", "a table", "no table", "a topic", "a kind"],
+)  # fmt: skip
+def test_another_key_or_table_of_dead_letters_is_named(
+    aws: DeployedEnvironment, tmp_path: Path, before: Any, after: Any, said: list[str]
+) -> None:
+    """Both were taken without a word beside the changed number."""
+    stand(aws, clicks=direct(*before))
+    result = compare_with_deployed(aws, new(tmp_path, clicks=direct(*after)))
+    assert changes_document(result)["divided_outputs"] == result.divided
+    assert len(result.divided) == bool(said)
+    for line in result.divided:
+        assert f"  {line}" in change_lines(result)
+        assert line.startswith("job clicks, query land: ")
+        assert [part for part in said if part not in line] == []

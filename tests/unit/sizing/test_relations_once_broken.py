@@ -367,3 +367,17 @@ def test_cores_that_wait_for_shards_are_no_more_behind_a_repartition() -> None:
     assert found.jobs["job"].cores.value == 50  # 100,000 records/s of 1 KiB, 2 MiB/s of a shard
     document["jobs"]["job"]["cores"] = 49
     assert sized(document)[1] is None
+
+
+def test_cores_that_a_plan_chooses_can_be_pinned_however_many() -> None:
+    """The file took 10,000 cores at most, and a plan for this traffic more."""
+    traffic = {"records_per_second": 80_000_000, "record_size": "300B"}
+    document = several({"engine": "glue", "latency": "60s"}, one=traffic)
+    _, found = sized(document)
+    assert found is not None
+    job = found.jobs["job"]
+    assert job.cores.value > 10_000
+    document["jobs"]["job"] |= {"cores": job.cores.value, "max_workers": job.max_workers.value}
+    _, pinned = sized(document)
+    assert pinned is not None
+    assert total_cost(pinned).value == pytest.approx(total_cost(found).value, rel=1e-9)
