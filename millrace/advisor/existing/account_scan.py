@@ -22,6 +22,7 @@ from millrace.advisor.existing.foreign_jobs import (
     glue_run_cost,
     look_up_emr_application,
     look_up_glue_job,
+    price_table_or_none,
 )
 from millrace.advisor.existing.read_job_to_import import Client
 from millrace.advisor.findings.model import Finding
@@ -32,7 +33,7 @@ from millrace.config.aws.pagination import list_all
 from millrace.config.base import grouped
 from millrace.config.document.problems import ConfigurationError
 from millrace.config.engines import ended_run_states
-from millrace.sizing.prices_and_limits import PriceTable, price_regions, price_table_of_region
+from millrace.sizing.prices_and_limits import PriceTable
 
 STREAMING = "gluestreaming"
 """``Command.Name`` of Glue's streaming jobs; a query that a job of another type runs cannot be told from a batch job."""
@@ -83,6 +84,8 @@ class ScannedJob:
         The largest finding of its log.
     history
         Its log, for a plan.
+    plan_usd
+        Cost of its own plan in USD a month; ``None`` without a plan.
     notes
         What is not known, and why.
     """
@@ -99,6 +102,7 @@ class ScannedJob:
     last_batch: float | None = None
     finding: Finding | None = None
     history: History | None = None
+    plan_usd: float | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -117,7 +121,7 @@ def scan_glue_jobs(
     ClientError
         Jobs may not be listed.
     """
-    glue, table = client("glue"), _price_table(region)
+    glue, table = client("glue"), price_table_or_none(region)
     named = set(list_all(glue, "list_jobs", "JobNames", Tags=dict(tags))) if tags else None
     for job in list_all(glue, "get_jobs", "Jobs"):
         if job.get("Command", {}).get("Name") == STREAMING and (named is None or job["Name"] in named):
@@ -141,7 +145,7 @@ def _scanned_glue_job(
             if not share:
                 continue
             whole = ((ended or window.ends) - begun).total_seconds()
-            cost = None if table is None else glue_run_cost({**job, **run}, whole, table)
+            cost = glue_run_cost({**job, **run}, whole, table)
             usd = None if usd is None or cost is None else usd + share * cost.usd
             at_most |= cost is not None and cost.at_most
     except UNREAD as error:
@@ -165,7 +169,7 @@ def scan_emr_jobs(
     ClientError
         Applications may not be listed.
     """
-    emr, table = client("emr-serverless"), _price_table(region)
+    emr, table = client("emr-serverless"), price_table_or_none(region)
     for listed in list_all(emr, "list_applications", "applications"):
         if str(listed.get("type", "")).lower() != "spark":
             continue
@@ -271,7 +275,3 @@ def look_up_foreign_job(job: ScannedJob, client: Client, region: str) -> Foreign
         return look_up_glue_job(client("glue"), job.name, region, job.run)
     application, _, run = job.source.removeprefix("emr:").partition("/")
     return look_up_emr_application(client("emr-serverless"), application, region, run)
-
-
-def _price_table(region: str) -> PriceTable | None:
-    return price_table_of_region(region) if region in price_regions() else None

@@ -101,18 +101,15 @@ def look_up_glue_job(client: Any, name: str, region: str, run: str | None = None
     settings = {**arguments, **parse_spark_conf(arguments.get("--conf", ""), first=True)}
     if workers is not None:
         settings["--number-of-workers"] = str(workers)
-    month = _glue_monthly_usd(str(job.get("GlueVersion", "")), kind, workers, region)
-    return ForeignJob(
-        AdvisedJob(f"Glue job {name}", month, settings, "glue"), logs, run or str(ran.get("Id", ""))
-    )
+    priced = {"GlueVersion": job.get("GlueVersion", ""), "WorkerType": kind, "NumberOfWorkers": workers}
+    month = glue_run_cost(priced, HOURS * 3600, price_table_or_none(region))
+    subject = AdvisedJob(f"Glue job {name}", None if month is None else month.usd, settings, "glue")
+    return ForeignJob(subject, logs, run or str(ran.get("Id", "")))
 
 
-def _glue_monthly_usd(version: str, worker: str | None, workers: int | None, region: str) -> float | None:
-    if region not in price_regions():
-        return None
-    run = {"GlueVersion": version, "WorkerType": worker, "NumberOfWorkers": workers}
-    cost = glue_run_cost(run, HOURS * 3600, price_table_of_region(region))
-    return None if cost is None else cost.usd
+def price_table_or_none(region: str) -> PriceTable | None:
+    """Return the prices of a region; ``None`` where none are known."""
+    return price_table_of_region(region) if region in price_regions() else None
 
 
 class RunCost(NamedTuple):
@@ -130,8 +127,8 @@ class RunCost(NamedTuple):
     at_most: bool
 
 
-def glue_run_cost(run: Mapping[str, Any], seconds: float, table: PriceTable) -> RunCost | None:
-    """Return the cost of a run of Glue; ``None`` for workers or a version without a price.
+def glue_run_cost(run: Mapping[str, Any], seconds: float, table: PriceTable | None) -> RunCost | None:
+    """Return the cost of a run of Glue; ``None`` without prices, and for workers or a version without one.
 
     Parameters
     ----------
@@ -150,13 +147,13 @@ def glue_run_cost(run: Mapping[str, Any], seconds: float, table: PriceTable) -> 
         (bill,) = glue_hourly_bill_items(version, glue_workers(version)[kind or "G.1X"])
     except (KeyError, ValueError):
         return None  # a version or worker that the tables do not know has no price
+    # Jobs without a worker type count in DPUs.
+    units = (workers * bill.units if kind and workers else run.get("MaxCapacity")) or 0.0
+    if table is None or not (units or run.get("DPUSeconds")):
+        return None
     usd = table.usd(price_name(bill)) / 3600
     if run.get("DPUSeconds"):
         return RunCost(run["DPUSeconds"] * usd, at_most=False)
-    # Jobs without a worker type count in DPUs.
-    units = workers * bill.units if kind and workers else run.get("MaxCapacity")
-    if not units:
-        return None
     arguments = {**(run.get("DefaultArguments") or {}), **(run.get("Arguments") or {})}
     scales = arguments.get("--enable-auto-scaling", "false") == "true"
     return RunCost(units * max(seconds, _LEAST_BILLED) * usd, at_most=scales)
@@ -240,9 +237,8 @@ def _emr_monthly_usd(
     job: Mapping[str, Any], settings: Mapping[str, str], region: str, *, arm: bool
 ) -> float | None:
     """Return the cost of a month at the billed use; before a bill, at the most that its settings allow."""
-    if region not in price_regions():
+    if (table := price_table_or_none(region)) is None:
         return None
-    table = price_table_of_region(region)
     used, seconds = job.get("billedResourceUtilization") or {}, job.get("totalExecutionDurationSeconds") or 0
     if used.get("vCPUHour") and seconds:
         return emr_usage_usd(used, table, arm=arm) * HOURS * 3600 / seconds

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -36,24 +35,20 @@ _OTHER_TRIGGERS = {
 }
 
 
-class StreamTrigger(NamedTuple):
-    """Trigger of a stream's queries.
+def shortest_trigger(queries: Sequence[Query]) -> tuple[float | None, bool, list[str]]:
+    """Return the trigger of queries in seconds, the shortest of several.
 
-    Attributes
-    ----------
-    seconds
-        The shortest of several; None without one.
-    ends
+    A query without one begins a batch when the one before has ended.
+
+    Returns
+    -------
+    float or None
+        The trigger; None without one.
+    bool
         Whether all runs end when they have read what was there.
+    list of str
+        Notes.
     """
-
-    seconds: float | None
-    ends: bool
-    notes: tuple[str, ...]
-
-
-def shortest_trigger(queries: Sequence[Query]) -> StreamTrigger:
-    """Return the trigger of queries, the shortest of several; a query without one begins a batch when the one before has ended."""
     triggers: dict[str, float | None] = {}
     places: dict[str, str] = {}
     notes: dict[str, str] = {}
@@ -79,7 +74,7 @@ def shortest_trigger(queries: Sequence[Query]) -> StreamTrigger:
     if len(triggers) > 1:
         told.insert(0, f"its triggers are {', '.join(places.values())}: the shortest is taken")
     ends = bool(triggers) and all(_OTHER_TRIGGERS.get(each) is _BOUNDED for each in triggers)
-    return StreamTrigger(shortest or None, ends, tuple(told))
+    return shortest or None, ends, told
 
 
 _WITHOUT_HEADER = re.compile(r"substr(?:ing)?\((.*)\)", re.IGNORECASE | re.DOTALL)

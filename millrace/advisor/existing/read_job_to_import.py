@@ -101,6 +101,25 @@ def _environment_variables(arguments: Mapping[str, str]) -> dict[str, str]:
     return {name.strip(): value.strip('"') for name, _, value in pairs if name.strip()}
 
 
+def read_running_job(
+    client: Client, source: str, region: str, answers: StreamAnswers = NO_ANSWERS
+) -> RunningJob:
+    """Look up a job by ``glue:NAME`` or ``emr:APPLICATION/RUN``.
+
+    Raises
+    ------
+    ConfigurationError
+        It has another form, there is none, or it may not be read.
+    """
+    kind, _, rest = source.partition(":")
+    application, _, run = rest.partition("/")
+    if kind == "glue" and rest:
+        return read_running_glue_job(client, rest, region, answers)
+    if kind == "emr" and application and run:
+        return read_running_emr_job(client, application, run, region, answers)
+    raise wrong_option_error("SOURCE", source, "glue:NAME or emr:APPLICATION/RUN")
+
+
 def read_running_glue_job(
     client: Client, name: str, region: str, answers: StreamAnswers = NO_ANSWERS
 ) -> RunningJob:

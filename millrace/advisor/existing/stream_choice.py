@@ -169,8 +169,8 @@ class _StreamChoice:
             )
         sources = {each.source for each in chosen}
         queries = [each for each in self.program.queries if not each.sources or sources & set(each.sources)]
-        trigger = shortest_trigger([each for each in queries if keeps_rows(each)] or queries)
-        self.notes += trigger.notes
+        trigger, ends, notes = shortest_trigger([each for each in queries if keeps_rows(each)] or queries)
+        self.notes += notes
         payload, unkept = payload_format(
             (call for query in queries for source, call in query.payloads if source in sources),
             {
@@ -184,12 +184,12 @@ class _StreamChoice:
             kind,
             name.name,
             options,
-            trigger.seconds,
+            trigger,
             open=self.open,
             pattern=name.pattern,
             partitions=tuple(sorted(set(assigned))),
             reading=reading,
-            ends=trigger.ends,
+            ends=ends,
             payload=payload,
             regions=()
             if self.answers.stream

@@ -104,7 +104,11 @@ class AdvisedJob:
         if query is None:
             return ()
         name = f"query {query.name}" + (f" of {self.where}" if self.where else "")
-        option = _OPTIONS.get(option_family_of_query(query, engine), {}).get(setting)
+        options = {
+            "checkpoint": "checkpointLocation",
+            **_OPTIONS.get(option_family_of_query(query, engine), {}),
+        }
+        option = options.get(setting)
         if option == "avoidEmptyBatches" or option == "kinesis.client.avoidEmptyBatches":
             new = "true"
         if option is not None and option.endswith("PerShard"):
@@ -120,8 +124,6 @@ class AdvisedJob:
                     "argument", name, key, old, f"{_plain_value(new)} seconds" if new is not None else None
                 ),
             )
-        if setting == "checkpoint":
-            return (Change("argument", name, "checkpointLocation", old, new),)
         if setting == "least":
             return ()
         words = {

@@ -33,15 +33,10 @@ def overhead_findings(view: QueryView) -> Iterator[Finding]:
     if not view.has_enough_batches:
         return
     limited = flags_of_batches_at_limit(view) is not None
-    checkpoint = _checkpoint_finding(view, limited=limited)
-    if checkpoint is not None:
-        yield checkpoint
-    if limited:
-        return  # a longer trigger takes as many records less often: the limit has to be higher
-    planning = _planning_finding(view)
-    if planning is not None:
-        yield planning
-    if checkpoint is None and planning is None:
+    # At a limit a longer trigger takes as many records less often: the limit has to be higher.
+    parts = [_checkpoint_finding(view, limited=limited), None if limited else _planning_finding(view)]
+    yield from filter(None, parts)
+    if not limited and not any(parts):
         yield from _short_trigger_finding(view)
 
 

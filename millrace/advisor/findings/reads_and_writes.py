@@ -12,6 +12,7 @@ from millrace.advisor.findings.model import Evidence, Finding
 from millrace.advisor.findings.query_view import QueryView, figure_evidence
 from millrace.advisor.logs.application_history_model import Batch, Floats, SparkJob, Stage
 from millrace.advisor.logs.statistics import Estimate, median_with_interval
+from millrace.config.base import grouped
 
 USUAL = 0.8
 """Share of the batches in which it must show, as a program does the same in every batch."""
@@ -58,26 +59,26 @@ def _jobs_and_stages_that_read_source(batch: Batch) -> list[tuple[SparkJob, Stag
     the rows that Spark counted. A connector that counts nothing is recognised by its name.
     """
     read: dict[int, list[tuple[SparkJob, Stage]]] = defaultdict(list)
-    named: list[tuple[SparkJob, Stage]] = []
     seen: set[int] = set()
-    for job in batch.jobs:
-        for stage in job.stages:
-            action = _action_number(job)
-            held = any(each.cached for each in stage.scans)
-            table = any(each.name.startswith(_TABLES) for each in stage.scans)
-            if held or table or not stage.scans or action in seen:
-                continue
-            records = int(stage.tasks.successful.records_read.sum())
-            if records:
-                read[records].append((job, stage))
-                seen.add(action)
-            elif any("kinesis" in each.name.lower() for each in stage.scans):
-                named.append((job, stage))
-                seen.add(action)
+    for job, stage in _jobs_with_stages(batch):
+        action = _action_number(job)
+        held = any(each.cached for each in stage.scans)
+        table = any(each.name.startswith(_TABLES) for each in stage.scans)
+        if held or table or not stage.scans or action in seen:
+            continue
+        records = int(stage.tasks.successful.records_read.sum())
+        if records or any("kinesis" in each.name.lower() for each in stage.scans):
+            read[records].append((job, stage))
+            seen.add(action)
+    uncounted = read.pop(0, [])
     for records, readers in read.items():
         if _are_about_equal(records, batch.records) or _are_about_equal(records * len(readers), batch.rows):
             return readers
-    return named
+    return uncounted
+
+
+def _jobs_with_stages(batch: Batch) -> Iterator[tuple[SparkJob, Stage]]:
+    return ((job, stage) for job in batch.jobs for stage in job.stages)
 
 
 def _action_number(job: SparkJob) -> int:
@@ -146,13 +147,13 @@ def _repeated_count_finding(view: QueryView) -> Iterator[Finding]:
 
 def _needless_cache_finding(view: QueryView) -> Iterator[Finding]:
     """Yield a finding for data that is cached in a batch and read by one action only, the one that made it."""
-    uses: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
-    for batch in view.query.batches:
-        for job in batch.jobs:
-            for stage in job.stages:
-                for scan in stage.scans:
-                    if scan.cached:
-                        uses[scan.rdd].append((batch.id, _action_number(job), stage.tasks.elapsed_seconds))
+    uses = grouped(
+        (scan.rdd, (batch.id, _action_number(job), stage.tasks.elapsed_seconds))
+        for batch in view.query.batches
+        for job, stage in _jobs_with_stages(batch)
+        for scan in stage.scans
+        if scan.cached
+    )
     spent: dict[int, float] = defaultdict(float)
     for of_rdd in uses.values():
         # Data that lives longer than a batch is a reference table.
@@ -179,34 +180,30 @@ def _needless_cache_finding(view: QueryView) -> Iterator[Finding]:
 
 def _written_file_sizes(batch: Batch) -> list[Floats]:
     """Return the bytes of the files that each action of a batch writes; two actions cannot share a file."""
-    written: dict[int, list[Floats]] = defaultdict(list)
-    for job in batch.jobs:
-        for stage in job.stages:
-            sizes = stage.tasks.successful.bytes_written
-            if sizes.any():
-                written[_action_number(job)].append(sizes[sizes > 0].astype(float))
+    written = grouped(
+        (_action_number(job), sizes[sizes > 0].astype(float))
+        for job, stage in _jobs_with_stages(batch)
+        if (sizes := stage.tasks.successful.bytes_written).any()
+    )
     return [np.concatenate(each) for each in written.values()]
 
 
 def _small_files_finding(view: QueryView, cores: int) -> Iterator[Finding]:
-    files, writes, ids = [], [], []
-    for batch in view.settled_batches:
-        actions = _written_file_sizes(batch)
-        if actions:
-            files.append(sum(len(each) for each in actions))
-            writes.append([float(each.sum()) for each in actions])
-            ids.append(batch.id)
-    if len(ids) < USUAL * len(view.settled_batches):
+    written = {batch.id: _written_file_sizes(batch) for batch in view.settled_batches}
+    actions = {batch: files for batch, files in written.items() if files}
+    counts = [sum(len(each) for each in files) for files in actions.values()]
+    writes = [[float(each.sum()) for each in files] for files in actions.values()]
+    if len(actions) < USUAL * len(view.settled_batches):
         return
     sizes = np.array([sum(each) for each in writes])
-    count, mean = median_with_interval(files), median_with_interval(sizes / np.array(files))
+    count, mean = median_with_interval(counts), median_with_interval(sizes / np.array(counts))
     wanted = int(np.median([sum(math.ceil(each / FILE) for each in batch) for batch in writes]))
     if mean.high >= SMALL or count.low < FILES * wanted:
         return
     a_day = 86400 / max(view.median_interval, 1e-3) * count.value
     # A write of few bytes needs one file; of more, as many tasks write as there are cores, while files are not small.
-    written = float(np.median([each for batch in writes for each in batch]))
-    tasks = max(math.ceil(written / FILE), min(cores, int(written / SMALL)))
+    size = float(np.median([each for batch in writes for each in batch]))
+    tasks = max(math.ceil(size / FILE), min(cores, int(size / SMALL)))
     # coalesce makes the stage before it run in as many tasks: repartition keeps those, and adds a shuffle.
     way = "coalesce" if 0 < cores <= tasks else "repartition"
     yield view.make_finding(
@@ -221,5 +218,5 @@ def _small_files_finding(view: QueryView, cores: int) -> Iterator[Finding]:
         ),
         changes=view.subject.code_changes(f"query {view.query.name}", "before the write", f"{way}({tasks})"),
         saved=Estimate(0.0, 0.0, 0.0),  # one log does not tell a file's cost from its records'
-        batches=ids,
+        batches=actions,
     )

@@ -97,11 +97,10 @@ def task_findings(view: QueryView, cores: int) -> Iterator[Finding]:
     if cores > view.history.cores:  # the change to more cores has the tasks for them
         judges = [_skew_finding, _too_many_tasks_finding]
     for stage in stages_across_batches(view):
-        for judge in judges:
-            finding = judge(view, stage, cores)
-            if finding is not None:
-                yield replace(finding, words=finding.words + _FIXED) if stage.is_stateful else finding
-                break  # a stage has one main problem; the others follow from it
+        # A stage has one main problem; the others follow from it.
+        finding = next(filter(None, (judge(view, stage, cores) for judge in judges)), None)
+        if finding is not None:
+            yield replace(finding, words=finding.words + _FIXED) if stage.is_stateful else finding
 
 
 def stages_across_batches(view: QueryView) -> list[StageAcrossBatches]:

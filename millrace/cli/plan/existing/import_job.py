@@ -25,8 +25,7 @@ from millrace.advisor.existing.import_transform_stubs import remove_transforms, 
 from millrace.advisor.existing.imported_job_event_log import read_log_figures
 from millrace.advisor.existing.read_job_to_import import (
     RunningJob,
-    read_running_emr_job,
-    read_running_glue_job,
+    read_running_job,
 )
 from millrace.advisor.existing.stream_candidates_of_program import StreamAnswers
 from millrace.advisor.logs.event_logs import aws_errors_as_wrong_option
@@ -371,13 +370,6 @@ def _iso_start_or_default(start: str | None) -> str:
 def _read_running_job(source: str, answers: StreamAnswers) -> RunningJob:
     import boto3
 
-    kind, _, rest = source.partition(":")
-    application, _, run = rest.partition("/")
     with aws_errors_as_wrong_option("SOURCE", source, "a job in an AWS account that can be reached"):
         session: Any = boto3.Session()
-        region = session.region_name or ""
-        if kind == "glue" and rest:
-            return read_running_glue_job(session.client, rest, region, answers)
-        if kind == "emr" and application and run:
-            return read_running_emr_job(session.client, application, run, region, answers)
-    raise wrong_option_error("SOURCE", source, "glue:NAME or emr:APPLICATION/RUN")
+        return read_running_job(session.client, source, session.region_name or "", answers)

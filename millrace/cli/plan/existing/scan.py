@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from millrace.advisor.existing.account_scan import ScannedJob, UsageWindow
 from millrace.advisor.existing.environment_of_imported_job import environment_document, find_values_to_fill_in
 from millrace.advisor.existing.import_transform_stubs import write_transforms
 from millrace.advisor.existing.imported_job_event_log import import_figures_of_history
-from millrace.advisor.existing.read_job_to_import import read_running_emr_job, read_running_glue_job
+from millrace.advisor.existing.read_job_to_import import read_running_job
 from millrace.advisor.logs.event_logs import aws_errors_as_wrong_option
 from millrace.cli.plan.existing.import_plans import environment_yaml, text_and_plans_with_fitted_sla
 from millrace.cli.shared.console import (
@@ -42,25 +42,6 @@ from millrace.sizing.readable_numbers import count, dollars, duration_text
 
 _SCHEMA = "pipelines/scan/record.ddl"
 """Schema of every price: the speed is that of the job's own log, so columns do not count."""
-
-
-@dataclass(frozen=True)
-class JobWithOwnPlanCost:
-    """A job, and the plan that it would have.
-
-    Attributes
-    ----------
-    job
-        As the account has it.
-    plan_usd
-        Cost of its plan in USD a month; ``None`` without a plan.
-    notes
-        What is not known of either, and why.
-    """
-
-    job: ScannedJob
-    plan_usd: float | None
-    notes: tuple[str, ...]
 
 
 def scan(
@@ -110,7 +91,7 @@ def scan(
         unread.append(
             f"no prices of {region} are known: `millrace prices update --region {region}` writes them"
         )
-    rows.sort(key=lambda each: -(each.job.usd or 0.0))
+    rows.sort(key=lambda each: -(each.usd or 0.0))
     heading = _heading_with_totals(rows, region, days)
     if as_json:
         print_json(scan_document(rows, region, window, unread))
@@ -144,9 +125,9 @@ _SERVICES = {"scan_glue_jobs": "Glue", "scan_emr_jobs": "EMR Serverless"}
 
 def _scanned_jobs_and_unread_services(
     client: Callable[[str], Any], region: str, window: Any, tags: Mapping[str, str], *, logs: bool
-) -> tuple[list[JobWithOwnPlanCost], list[str]]:
+) -> tuple[list[ScannedJob], list[str]]:
     """Return the jobs, and the services that may not be read, each with the reason."""
-    rows, unread = list[JobWithOwnPlanCost](), list[str]()
+    rows, unread = list[ScannedJob](), list[str]()
     with Progress(
         TextColumn("{task.description}"), transient=True, disable=not sys.stderr.isatty()
     ) as progress:
@@ -156,25 +137,18 @@ def _scanned_jobs_and_unread_services(
                 for job in getattr(account_scan, function)(client, region, window, tags):
                     progress.update(task, description=f"reading {service} job {job.name} ({len(rows)} read)")
                     scanned = account_scan.with_event_log_figures(job, client, region) if logs else job
-                    plan_usd, note = _own_plan_usd_and_notes(scanned, client, region)
-                    rows.append(JobWithOwnPlanCost(scanned, plan_usd, (*scanned.notes, *note)))
+                    rows.append(_job_with_own_plan_cost(scanned, client, region))
             except account_scan.UNREAD as error:
                 unread.append(f"jobs of {service} are not known ({error})")
     return rows, unread
 
 
-def _own_plan_usd_and_notes(
-    job: ScannedJob, client: Callable[[str], Any], region: str
-) -> tuple[float | None, tuple[str, ...]]:
-    """Return the monthly cost of the job's own plan in USD, or a note that says why there is none."""
+def _job_with_own_plan_cost(job: ScannedJob, client: Callable[[str], Any], region: str) -> ScannedJob:
+    """Return the job with the monthly cost of its own plan in USD, or with a note that says why there is none."""
     if job.history is None:
-        return None, ()
+        return job
     try:
-        if job.engine == "glue":
-            running = read_running_glue_job(client, job.name, region)
-        else:
-            application, _, run = job.source.removeprefix("emr:").partition("/")
-            running = read_running_emr_job(client, application, run, region)
+        running = read_running_job(client, job.source, region)
         log = import_figures_of_history(job.history, job.name, running)
         made = environment_document(
             running,
@@ -191,7 +165,8 @@ def _own_plan_usd_and_notes(
             query.pop("format", None)  # the schema is one for JSON
         unknown = [question_of_placeholder(value) for _, value in find_values_to_fill_in(made)]
         if unknown:
-            return None, (f"no plan before `millrace import {job.source}` has answers: {'; '.join(unknown)}",)
+            note = f"no plan before `millrace import {job.source}` has answers: {'; '.join(unknown)}"
+            return replace(job, notes=(*job.notes, note))
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder).resolve()
             (root / _SCHEMA).parent.mkdir(parents=True)
@@ -201,21 +176,21 @@ def _own_plan_usd_and_notes(
                 "scan", environment_yaml(made), root, latency_is_given=False
             )
     except ConfigurationError as error:
-        return None, (f"no plan: {'; '.join(each.allowed for each in error.problems)}",)
-    return total_cost(plans["computed"]).value, ()
+        note = f"no plan: {'; '.join(each.allowed for each in error.problems)}"
+        return replace(job, notes=(*job.notes, note))
+    return replace(job, plan_usd=total_cost(plans["computed"]).value)
 
 
-def _heading_with_totals(rows: Sequence[JobWithOwnPlanCost], region: str, days: int) -> str:
+def _heading_with_totals(rows: Sequence[ScannedJob], region: str, days: int) -> str:
     """Return the verdict: the number of jobs, of those that run, and their cost."""
-    cost = sum(each.job.usd or 0.0 for each in rows)
-    unknown = sum(each.job.usd is None for each in rows)
-    running = sum(each.job.is_running for each in rows)
+    cost = sum(each.usd or 0.0 for each in rows)
+    unknown = sum(each.usd is None for each in rows)
+    running = sum(each.is_running for each in rows)
     more = f", without {count(unknown, 'job')} of unknown cost" if unknown else ""
     return f"{region}: {count(len(rows), 'streaming job')}, {running} running; {dollars(cost)} in {count(days, 'day')}{more}"
 
 
-def _row_cells(row: JobWithOwnPlanCost, now: datetime) -> tuple[str, ...]:
-    job = row.job
+def _row_cells(job: ScannedJob, now: datetime) -> tuple[str, ...]:
     cost = "unknown" if job.usd is None else f"{'at most ' if job.at_most else ''}{dollars(job.usd)}"
     age = "" if job.last_batch is None else duration_text(max(0.0, now.timestamp() - job.last_batch))
     return (
@@ -225,7 +200,7 @@ def _row_cells(row: JobWithOwnPlanCost, now: datetime) -> tuple[str, ...]:
         job.state or ("unknown" if job.usd is None else "never ran"),
         age and f"{age} ago",
         cost,
-        "" if row.plan_usd is None else dollars(row.plan_usd),
+        "" if job.plan_usd is None else dollars(job.plan_usd),
         "" if job.finding is None else job.finding.kind,
     )
 
@@ -233,19 +208,18 @@ def _row_cells(row: JobWithOwnPlanCost, now: datetime) -> tuple[str, ...]:
 _HEAD = ("job", "on", "workers", "state", "last batch", "cost", "own plan a month", "first finding")
 
 
-def _finding_and_note_lines(row: JobWithOwnPlanCost) -> list[str]:
+def _finding_and_note_lines(job: ScannedJob) -> list[str]:
     """Return the finding in words, the command that shows the rest, and what is not known."""
-    job = row.job
     of = (
         f"--glue-job {job.name}"
         if job.engine == "glue"
         else f"--emr-app {job.source.split(':')[1].split('/')[0]} --run {job.run}"
     )
     lines = [] if job.finding is None else [f"{job.finding.words} (millrace advise {of})"]
-    return lines + list(row.notes)
+    return lines + list(job.notes)
 
 
-def _print_rows(rows: Sequence[JobWithOwnPlanCost], now: datetime) -> None:
+def _print_rows(rows: Sequence[ScannedJob], now: datetime) -> None:
     if not rows:
         print_rich("no streaming job was found")
         return
@@ -253,15 +227,15 @@ def _print_rows(rows: Sequence[JobWithOwnPlanCost], now: datetime) -> None:
     print_rich(plain_table(*columns, rows=(map(Text, _row_cells(each, now)) for each in rows)))
     for each in rows:
         for line in _finding_and_note_lines(each):
-            print_rich(Text(f"{each.job.name}: {line}"))
+            print_rich(Text(f"{each.name}: {line}"))
 
 
-def _scan_page(rows: Sequence[JobWithOwnPlanCost], heading: str, unread: Sequence[str], now: datetime) -> str:
+def _scan_page(rows: Sequence[ScannedJob], heading: str, unread: Sequence[str], now: datetime) -> str:
     cells = [_row_cells(each, now) for each in rows]
     tables: list[dict[str, Any]] = [
         {"head": _HEAD, "rows": cells, "caption": "Streaming jobs, the most expensive first."}
     ]
-    if notes := [(each.job.name, line) for each in rows for line in _finding_and_note_lines(each)]:
+    if notes := [(each.name, line) for each in rows for line in _finding_and_note_lines(each)]:
         caption = "The first finding of each job, and what is not known."
         tables.append({"head": ("job", "what to look at"), "rows": notes, "caption": caption, "words": True})
     return html_page(
@@ -270,7 +244,7 @@ def _scan_page(rows: Sequence[JobWithOwnPlanCost], heading: str, unread: Sequenc
 
 
 def scan_document(
-    rows: Sequence[JobWithOwnPlanCost], region: str, window: Any, unread: Sequence[str]
+    rows: Sequence[ScannedJob], region: str, window: Any, unread: Sequence[str]
 ) -> dict[str, Any]:
     """Return the jobs as an object that ``json.dumps`` takes.
 
@@ -289,12 +263,12 @@ def scan_document(
         "since": window.begins.isoformat(timespec="seconds"),
         "until": window.ends.isoformat(timespec="seconds"),
         "jobs": [
-            {key: getattr(each.job, key) for key in keys}
+            {key: getattr(each, key) for key in keys}
             | {
                 "last_batch": None
-                if each.job.last_batch is None
-                else datetime.fromtimestamp(each.job.last_batch, UTC).isoformat(timespec="seconds"),
-                "finding": None if each.job.finding is None else asdict(each.job.finding),
+                if each.last_batch is None
+                else datetime.fromtimestamp(each.last_batch, UTC).isoformat(timespec="seconds"),
+                "finding": None if each.finding is None else asdict(each.finding),
                 "plan_usd_month": each.plan_usd,
                 "notes": list(each.notes),
             }
