@@ -201,6 +201,11 @@ class StreamCandidate:
         return frozenset(found[0] if (found := _REGION.search(each)) else each for each in texts)
 
     @property
+    def names_region(self) -> bool:
+        """True if the text tells the region of a Kinesis stream."""
+        return any(map(_REGION.fullmatch, self.regions))
+
+    @property
     def reads_several_topics(self) -> bool:
         """True if it reads several topics at once, or may."""
         return any(len(each) > 1 for each in self._alternatives)
@@ -214,6 +219,12 @@ class StreamCandidate:
             for each in self.options.get(key.lower(), ())
             if each.value is not None
         ]
+
+
+def region_of_stream_arn(text: str) -> str | None:
+    """Return the region of a stream's ARN; None for another text, such as a stream's name."""
+    arn = re.match(r"arn:aws[a-z-]*:kinesis:([a-z0-9-]+):", text)
+    return None if arn is None else arn[1]
 
 
 _VALID: Mapping[Kind, str] = {

@@ -31,6 +31,7 @@ from millrace.advisor.existing.stream_candidates_of_program import (
     candidates_by_stream,
     describe_values_with_lines,
     names_to_choose_from_text,
+    region_of_stream_arn,
 )
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.advisor.programs.possible_values import (
@@ -180,6 +181,7 @@ class _StreamChoice:
             kind,
         )
         self.notes += unkept
+        asked = region_of_stream_arn(self.answers.stream or "")
         settings = ImportedStreamSettings(
             kind,
             name.name,
@@ -191,9 +193,9 @@ class _StreamChoice:
             reading=reading,
             ends=ends,
             payload=payload,
-            regions=()
-            if self.answers.stream
-            else tuple(sorted({region for each in chosen for region in each.regions})),
+            regions=tuple(
+                sorted({asked} if asked else {region for each in chosen for region in each.regions})
+            ),
         )
         self.open = {}
         return settings
@@ -233,9 +235,23 @@ class _StreamChoice:
         """Return the candidates that read a stream, or that may read it."""
 
         def is_chosen_name(name: str | None) -> bool:
-            return name is not None and name.rpartition("/")[2] == chosen.rpartition("/")[2]
+            whole = region and name is not None and name.startswith("arn:")
+            last = None if name is None else name.rpartition("/")[2]
+            return name == chosen or (not whole and last == chosen.rpartition("/")[2])
 
+        region = region_of_stream_arn(chosen)
         same = [each for each in candidates if any(is_chosen_name(one.name) for one in each.names)]
+        if region:
+            same = [each for each in same if region in each.regions] or [
+                each for each in same if not each.names_region
+            ]
+        named = {one.name or "" for each in same for one in each.names if is_chosen_name(one.name)}
+        arns = {each for each in named if region_of_stream_arn(each)}
+        places = {" or ".join(sorted(each.regions)) or "the job's region" for each in same}
+        if not region and max(len(places), len(arns)) > 1:
+            where = ", ".join(sorted(arns if len(arns) > 1 else places))
+            allowed = f"the ARN of one of the streams of this name that the program reads: {where}"
+            raise wrong_option_error(_ASKED[kind], chosen, allowed)
         matches = same or [each for each in candidates if any(one.name is None for one in each.names)]
         known_ones = [one for each in candidates for one in each.names if one.name is not None]
         if candidates and not matches:
@@ -244,7 +260,12 @@ class _StreamChoice:
                 chosen,
                 f"a stream that the program reads, one of {names_to_choose_from_text(known_ones)}",
             )
-        self._note_streams_left_out(one for one in known_ones if same and not is_chosen_name(one.name))
+        self._note_streams_left_out(
+            one
+            for each in candidates
+            for one in (each.names if same else ())
+            if one.name is not None and (each not in same or not is_chosen_name(one.name))
+        )
         return matches
 
     def _candidates_on_cluster(

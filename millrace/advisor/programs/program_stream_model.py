@@ -51,6 +51,8 @@ _DECODING_TEXT = re.compile(rf"{DECODERS.pattern}\s*\(", re.IGNORECASE)
 _CAST_TEXT = re.compile(r"(?:(?:try_)?cast|decode|string|binary) ?\(", re.IGNORECASE)
 _NAMED_TEXT = re.compile(r"(?:\s?select )?(.+?)(?: as |(?<=\)) )(\w+)(?: from .*)?", re.IGNORECASE)
 _UTF_8 = re.compile(r"utf-?8", re.IGNORECASE)
+_COLUMN_WITH_TYPE = re.compile(r"(?<![\w.$)\]])([\w.$]+) ?:: ?(\w+)")
+_TYPE_AFTER_EXPRESSION = re.compile(r" ?:: ?\w+(?:\([\d ,]*\))?")
 _SQL_TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 
 
@@ -65,7 +67,8 @@ def column_of_values(values: Values) -> str:
 
 
 def _sql_without_texts(sql: str) -> str:
-    return " ".join(_SQL_TEXT.sub(lambda text: _text_in_column(text[0][1:-1]), sql).replace("`", "").split())
+    text = " ".join(_SQL_TEXT.sub(lambda text: _text_in_column(text[0][1:-1]), sql).replace("`", "").split())
+    return _TYPE_AFTER_EXPRESSION.sub("", _COLUMN_WITH_TYPE.sub(r"CAST(\1 AS \2)", text))
 
 
 def _text_in_column(text: str) -> str:

@@ -211,6 +211,27 @@ PAYLOADS = {
         {"kind": "csv", "delimiter": "(open)"},
     ),
     "CSV in SQL": (f"df.selectExpr(\"from_csv(CAST(value AS STRING), 'a INT') v\").{TABLE}", "csv"),
+    "a cast by colons in SQL": (f"df.selectExpr(\"from_csv(value::string, 'a INT') v\").{TABLE}", "csv"),
+    "a cast by colons in an expression": (f"df.select(F.from_csv(F.expr('`value` :: STRING'), 'a INT')).{TABLE}", "csv"),
+    "a column that is cast by colons": (f"df.selectExpr('value::string AS text').select(F.from_csv('text', 'a INT')).{TABLE}", "csv"),
+    "a column that is cast by colons, without AS": (
+        f"df.selectExpr('key::string k', 'value::string text', 'offset').select(F.from_csv('text', 'a INT')).{TABLE}", "csv",
+    ),
+    "a column of SQL that is cast by colons": (
+        "df.createOrReplaceTempView('v')\nrows = spark.sql('SELECT value::binary::string AS text FROM v')\n"  # noqa: S608
+        f"rows.select(F.from_csv('text', 'a INT')).{TABLE}", "csv",
+    ),
+    "a header that is cast by colons": (
+        f"df.selectExpr('headers[0].value::string AS h', 'value').select(F.from_json('h', 'a INT'), F.from_csv('value', 'a INT')).{TABLE}",
+        "csv",
+    ),
+    "text that is cast by colons": (f"df.selectExpr(\"from_csv(decode(value, 'UTF-8')::string, 'a INT') v\").{TABLE}", "csv"),
+    "base64 that is cast by colons": (
+        f"df.selectExpr(\"from_csv(unbase64(value::string)::string, 'a INT') v\").{TABLE}", "(open)",
+    ),
+    "text in another character set with a type after it": (
+        f"df.selectExpr(\"from_csv(decode(value, 'UTF-16')::varchar(10), 'a INT') v\").{TABLE}", "(open)",
+    ),
     "XML": (f"df.select(F.from_xml(df.value, 'a INT')).{TABLE}", "(open)"),
     "either of two": (
         f"{AVRO}if flag():\n  df = df.select(from_avro('value', S))\nelse:\n  df = df.select(F.from_json('value', 'a INT'))\ndf.{TABLE}",
@@ -228,10 +249,11 @@ def up_to_open(value: Any) -> Any:
 @pytest.mark.parametrize("shape", PAYLOADS)
 def test_the_payload_format_is_that_of_the_program(shape: str) -> None:
     text, expected = PAYLOADS[shape]
-    made = imported(settings_of_program(ORDERS + text))
-    [job] = made["jobs"].values()
+    said = settings_of_program(ORDERS + text)
+    [job] = imported(said)["jobs"].values()
     land = job["queries"]["land-orders"]
     assert up_to_open(land.get("format")) == expected
+    assert not any("whether it is the payload" in each for each in said.notes)
 
 
 UNCLEAR = {

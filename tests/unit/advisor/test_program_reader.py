@@ -392,6 +392,45 @@ def test_one_name_in_two_regions_is_two_streams_and_the_other_regions_is_open() 
     assert streams["clicks-2"]["shards"].startswith("(open)")
 
 
+def test_a_name_of_two_streams_is_no_answer_and_an_arn_is() -> None:
+    """The sinks and triggers of both streams went into one land query, and the other region's was read as ours."""
+    with pytest.raises(ConfigurationError) as refused:
+        settings_of_program(REGIONS, answers=StreamAnswers(stream="clicks"))
+    (problem,) = refused.value.problems
+    assert (problem.key, problem.value) == ("--stream", "clicks")
+    assert problem.allowed.startswith("the ARN of one of the streams of this name")
+    assert problem.allowed.endswith(": eu-west-1, us-east-1")
+    for region, other in (("us-east-1", "eu-west-1"), ("eu-west-1", "us-east-1")):
+        arn = f"arn:aws:kinesis:{region}:123456789012:stream/clicks"
+        said = settings_of_program(REGIONS, answers=StreamAnswers(stream=arn))
+        assert [(each.name, each.regions) for each in said.settings_of_all_streams] == [(arn, (region,))]
+        assert any("reads other streams too" in each for each in said.notes)
+        assert not any(other in each for each in said.notes)
+        (stream,) = imported(said, partitions=None)["streams"].values()
+        assert (stream["existing"] == arn) == (region == "us-east-1")
+
+
+def test_an_answer_keeps_the_region_that_the_program_names() -> None:
+    """With the name as an answer, the stream of that name in the job's own region was read."""
+    text = REGIONS.replace('"us-east-1", ', "")
+    said = settings_of_program(text, answers=StreamAnswers(stream="clicks"))
+    assert imported(said)["streams"]["clicks"]["existing"].startswith("(open) clicks is in eu-west-1, and")
+
+
+def test_an_arn_is_a_stream_of_its_account() -> None:
+    arns = [
+        f"arn:aws:kinesis:us-east-1:{account}:stream/clicks" for account in ("111122223333", "444455556666")
+    ]
+    text = "\n".join(
+        f"d{n} = spark.readStream.format('kinesis').option('streamARN', '{arn}').load()\nd{n}.writeStream.trigger(processingTime='{n} seconds').start()"
+        for n, arn in enumerate(arns, 1)
+    )
+    with pytest.raises(ConfigurationError, match=", ".join(arns)):
+        settings_of_program(text, answers=StreamAnswers(stream="clicks"))
+    said = settings_of_program(text, answers=StreamAnswers(stream=arns[1]))
+    assert (said.name, said.trigger, said.also) == (arns[1], 2.0, ())
+
+
 @pytest.mark.parametrize(
     ("place", "regions"),
     [
