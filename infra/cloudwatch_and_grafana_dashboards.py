@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -74,8 +74,7 @@ def cloudwatch_dashboard_body(
         }
         for number, first in enumerate(range(0, len(alarm_arns), MOST_ALARMS))
     ]
-    top = len(widgets) * _HEIGHT
-    for section in sections:
+    for title, top, panels in _placed_sections(sections, len(widgets) * _HEIGHT):
         widgets.append(
             {
                 "type": "text",
@@ -83,37 +82,49 @@ def cloudwatch_dashboard_body(
                 "y": top,
                 "width": _WIDTH * _COLUMNS,
                 "height": 1,
-                "properties": {"markdown": f"## {section.title}"},
+                "properties": {"markdown": f"## {title}"},
             }
         )
-        top += 1
-        for number, panel in enumerate(section.panels):
-            widgets.append(
-                {
-                    "type": "metric",
-                    "x": number % _COLUMNS * _WIDTH,
-                    "y": top + number // _COLUMNS * _HEIGHT,
-                    "width": _WIDTH,
-                    "height": _HEIGHT,
-                    "properties": {
-                        "title": panel.title,
-                        "region": region,
-                        "view": "timeSeries",
-                        "period": _PERIOD,
-                        "metrics": _rows_with_dots_for_repeats(
-                            [_cloudwatch_metric_row(series) for series in panel.series]
-                        ),
-                        "annotations": {
-                            "horizontal": [
-                                {"label": each.label, "value": each.value} for each in panel.limits
-                            ]
-                        },
-                        "yAxis": {"left": {"min": 0}},
+        widgets += [
+            {
+                "type": "metric",
+                "x": x,
+                "y": y,
+                "width": _WIDTH,
+                "height": _HEIGHT,
+                "properties": {
+                    "title": panel.title,
+                    "region": region,
+                    "view": "timeSeries",
+                    "period": _PERIOD,
+                    "metrics": _rows_with_dots_for_repeats(
+                        [_cloudwatch_metric_row(series) for series in panel.series]
+                    ),
+                    "annotations": {
+                        "horizontal": [{"label": each.label, "value": each.value} for each in panel.limits]
                     },
-                }
-            )
-        top += -(-len(section.panels) // _COLUMNS) * _HEIGHT
+                    "yAxis": {"left": {"min": 0}},
+                },
+            }
+            for panel, x, y in panels
+        ]
     return {"widgets": widgets}
+
+
+def _placed_sections(
+    sections: Sequence[Section], top: int
+) -> Iterator[tuple[str, int, list[tuple[Panel, int, int]]]]:
+    """Yield title and row of each section's heading, and its panels below it, each with column and row."""
+    for section in sections:
+        yield (
+            section.title,
+            top,
+            [
+                (panel, number % _COLUMNS * _WIDTH, top + 1 + number // _COLUMNS * _HEIGHT)
+                for number, panel in enumerate(section.panels)
+            ],
+        )
+        top += 1 + -(-len(section.panels) // _COLUMNS) * _HEIGHT
 
 
 def _cloudwatch_metric_row(series: ChartLine) -> list[Any]:
@@ -169,28 +180,20 @@ def grafana_dashboard(sections: tuple[Section, ...], *, title: str, uid: str, re
         JSON model of Grafana 10 and later (schema 39); the data source is a variable.
     """
     panels: list[dict[str, Any]] = []
-    top = 0
-    for section in sections:
+    for heading, top, placed in _placed_sections(sections, 0):
         panels.append(
             {
                 "id": len(panels) + 1,
                 "type": "row",
-                "title": section.title,
+                "title": heading,
                 "collapsed": False,
                 "panels": [],
                 "gridPos": {"x": 0, "y": top, "w": _WIDTH * _COLUMNS, "h": 1},
             }
         )
-        top += 1
-        for number, panel in enumerate(section.panels):
-            position = {
-                "x": number % _COLUMNS * _WIDTH,
-                "y": top + number // _COLUMNS * _HEIGHT,
-                "w": _WIDTH,
-                "h": _HEIGHT,
-            }
+        for panel, x, y in placed:
+            position = {"x": x, "y": y, "w": _WIDTH, "h": _HEIGHT}
             panels.append(_grafana_panel(panel, len(panels) + 1, position, region))
-        top += -(-len(section.panels) // _COLUMNS) * _HEIGHT
     source = {
         "name": "cloudwatch",
         "label": "CloudWatch",
