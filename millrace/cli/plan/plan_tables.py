@@ -188,12 +188,11 @@ def _job_blocks(environment: Environment, jobs: Iterable[JobPlan], terminal: boo
     """Return each job's figures with their reasons, and a table of its queries."""
     parts: list[RenderableType] = []
     for job in jobs:
-        engine = KINDS[job.engine].title
-        head = Text()
-        head.append(job.name, "bold")
-        head.append(f"  {engine} {job.version}, {_count_cell(job.max_workers, 'worker')} of {job.worker}")
-        head.append(f", {environment.jobs[job.name].sla_words}")
-        head.append(f", {_total_dollars_cell(job.cost)} a month")
+        head = Text.assemble(
+            (job.name, "bold"),
+            f"  {KINDS[job.engine].title} {job.version}, {_count_cell(job.max_workers, 'worker')} of {job.worker}",
+            f", {environment.jobs[job.name].sla_words}, {_total_dollars_cell(job.cost)} a month",
+        )
         reasons = [
             f"{_count_cell(job.cores, 'core')}: {job.cores.why}",
             f"{_count_cell(job.max_workers, 'worker')}: {job.max_workers.why}",
