@@ -24,7 +24,7 @@ from millrace.config.checks.queries import (
     check_transform_and_its_state,
 )
 from millrace.config.checks.transforms import ProjectModules
-from millrace.config.document.explain_validation_errors import did_you_mean_text
+from millrace.config.document.explain_validation_errors import findings_of_unknown_name
 from millrace.config.document.problems import Finding, Path, dotted_path
 from millrace.config.model import Environment, Job, Stream
 from millrace.config.periodic_bounded_run_checks import check_run_schedule_of_job
@@ -134,7 +134,9 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             if isinstance(query, OneStreamQueryBase):
                 yield from check_reading(environment, query_path, job, query.source, query)
             if isinstance(query, DeriveQuery):
-                yield from _check_source_table(query_path, query, known_tables)
+                yield from findings_of_unknown_name(
+                    (*query_path, "source"), query.source, known_tables, "the table of a land query"
+                )
                 yield from check_read_routes_exist(query_path, query, landing)
                 yield from check_state(query_path, query, known_tables)
             for place, end in query.sinks_by_place.items():
@@ -236,13 +238,7 @@ def _check_written_tables(
 def _check_reading(
     path: Path, query: Query, reading: Reading, environment: Environment, streams: list[str], root: FilePath
 ) -> Iterator[Finding]:
-    if reading.source not in streams:
-        yield Finding(
-            (*path, "source"),
-            reading.source,
-            f"a declared stream: {', '.join(streams) or 'there is none'}",
-            did_you_mean_text(reading.source, streams),
-        )
+    yield from findings_of_unknown_name((*path, "source"), reading.source, streams, "a declared stream")
     yield from check_format(path, reading, root)
     yield from check_redact((*path, "redact"), reading, root)
     yield from check_rules((*path, "rules"), reading, root)
@@ -252,16 +248,6 @@ def _check_reading(
             (*path, "source"),
             reading.source,
             "a Kafka topic: a Kinesis batch holds other records when it is replayed; land it, then derive",
-        )
-
-
-def _check_source_table(path: Path, query: DeriveQuery, landing: list[str]) -> Iterator[Finding]:
-    if query.source not in landing:
-        yield Finding(
-            (*path, "source"),
-            query.source,
-            f"the table of a land query: {', '.join(landing) or 'there is none'}",
-            did_you_mean_text(query.source, landing),
         )
 
 
