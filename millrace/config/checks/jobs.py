@@ -27,7 +27,7 @@ from millrace.config.checks.transforms import ProjectModules
 from millrace.config.document.explain_validation_errors import findings_of_unknown_name
 from millrace.config.document.problems import Finding, Path, dotted_path
 from millrace.config.model import Environment, Job, Stream
-from millrace.config.periodic_bounded_run_checks import check_run_schedule_of_job
+from millrace.config.periodic_bounded_run_checks import bounded_run_findings
 from millrace.config.queries import (
     DeriveQuery,
     LandQuery,
@@ -109,10 +109,9 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     shared_out = _tables_written_from_shared_topic(environment)
     writers: dict[str, str] = {}
     catalog, modules = ColumnCatalog.from_schema_files(environment, root), ProjectModules(root)
+    yield from bounded_run_findings(environment)
     for name, job in environment.jobs.items():
         path = ("jobs", name)
-        yield from job.check(path)
-        yield from check_run_schedule_of_job(environment, name, job, landing)
         yield from _check_spark_settings(path, job)
         if len(job.queries) > _MOST_QUERIES:
             yield Finding(
@@ -145,10 +144,13 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
                 yield from check_columns((*query_path, *place), end, catalog, modules)
                 yield from check_sink((*query_path, *place), end, query, environment, landing, root)
 
-    yield from check_distinct_targets(environment)
-    yield from _check_fan_out_consumer_count(environment)
-    yield from check_shared_topics(environment)
-    yield from check_lag_group_overlap(environment)
+    for check in (
+        check_distinct_targets,
+        _check_fan_out_consumer_count,
+        check_shared_topics,
+        check_lag_group_overlap,
+    ):
+        yield from check(environment)
 
 
 def _tables_written_from_shared_topic(environment: Environment) -> set[str]:
