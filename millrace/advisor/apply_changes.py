@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from millrace.advisor.findings import Advice, Change
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, EnvironmentJob
+from millrace.advisor.findings.model import Advice, Change
 from millrace.config import ConfigurationError, Environment, Problem, environment_names, load
 from millrace.config.document.edit_yaml_text import EditError, remove_key, set_value
 from millrace.config.document.explain_validation_errors import shown_value

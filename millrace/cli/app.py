@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from inspect import getdoc
@@ -74,24 +74,15 @@ that a command loads: the others' imports take longer than most commands."""
 _PANELS = {name: panel for panel, commands in GROUPS.items() for name in commands}
 
 
-class _LoadedCommands(Mapping[str, Any]):
-    """Commands by name, each loaded when it is asked for."""
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_PANELS)
-
-    def __len__(self) -> int:
-        return len(_PANELS)
-
-    def __getitem__(self, name: str) -> Any:
-        return _load_command(name, _PANELS[name])
-
-
 class _LazyGroup(TyperGroup):
-    """The root of all commands."""
+    """The root of all commands, which knows their names, and loads one when it is asked for."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{**settings, "commands": _LoadedCommands()})
+        super().__init__(**{**settings, "commands": dict.fromkeys(_PANELS)})
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command by its name, if there is one."""
+        return _load_command(cmd_name, _PANELS[cmd_name]) if cmd_name in _PANELS else None
 
 
 app = typer.Typer(

@@ -14,14 +14,14 @@ _SHORTEST, _LONGEST, _MINUTE = timedelta(minutes=5), timedelta(days=1), timedelt
 
 
 def bounded_run_findings(environment: Environment) -> Iterator[Finding]:
-    """Yield what jobs with bounded runs cannot do in an environment that is else valid."""
+    """Yield what is wrong with the engine's keys of each job, and with its schedule: what bounded runs cannot do."""
     landing = environment.landing_queries
     for name, job in environment.jobs.items():
-        yield from check_run_schedule_of_job(environment, name, job, landing)
+        yield from _check_run_schedule_of_job(environment, name, job, landing)
         yield from job.check(("jobs", name))
 
 
-def check_run_schedule_of_job(
+def _check_run_schedule_of_job(
     environment: Environment, name: str, job: Job, landing: LandingQueries
 ) -> Iterator[Finding]:
     """Check when one job runs, and that its queries can run so.

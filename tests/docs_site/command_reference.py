@@ -28,7 +28,8 @@ def _commands(command: Any, words: str) -> Iterator[tuple[str, Any]]:
     if inner is None:
         yield words, command
         return
-    for name, each in sorted(inner.items()):
+    for name in sorted(inner):
+        each = command.get_command(None, name)
         if not each.hidden:
             yield from _commands(each, f"{words} {name}")
 

@@ -242,20 +242,20 @@ def derive_query_sections(written: Sequence[ProgramQuery], env: str, landed: Seq
 
 def transforms_module_text(where: str, written: Sequence[ProgramQuery]) -> str:
     """Return the module with their transforms."""
-    parts = [
+    head = (
         f'"""Transforms of {where}, to be finished: each names the lines of its program."""\n\n'
         "from __future__ import annotations\n\nfrom pyspark.sql import DataFrame\n\n\n"
         "def _unfinished(rows: DataFrame, line: int) -> DataFrame:\n"
         '    raise NotImplementedError(f"line {line} of the program is not written as a transform yet")\n'
-    ]
-    for each in written:
-        parts.append(
-            f"\n\ndef {each.name}(rows: DataFrame) -> DataFrame:\n"
-            f'    """{each.origin}: return the rows to write; the query\'s sink writes them."""\n'
-            f"    # The program makes them in line {each.places}.\n"
-            f"    return _unfinished(rows, {each.line})\n"
-        )
-    return "".join(parts)
+    )
+    functions = (
+        f"\n\ndef {each.name}(rows: DataFrame) -> DataFrame:\n"
+        f'    """{each.origin}: return the rows to write; the query\'s sink writes them."""\n'
+        f"    # The program makes them in line {each.places}.\n"
+        f"    return _unfinished(rows, {each.line})\n"
+        for each in written
+    )
+    return "".join((head, *functions))
 
 
 def write_transforms(root: Path, running: RunningJob, env: str) -> Path | None:

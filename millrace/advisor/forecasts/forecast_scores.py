@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from millrace.advisor.findings import Change, Finding
+from millrace.advisor.findings.model import Change, Finding
 from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast
 from millrace.advisor.forecasts.query_twin import QueryTwin
 from millrace.advisor.forecasts.what_if import ApplicationTwin, WhatIfChange

@@ -136,16 +136,13 @@ def _decompress_spark_lz4(stream: io.BufferedReader) -> Iterator[bytes]:
 def _decompress_xerial_snappy(stream: io.BufferedReader) -> Iterator[bytes]:
     _read_exactly(stream, _XERIAL_HEADER)
     for head in _block_headers(stream, 4):
-        yield _decompress_snappy_block(_read_exactly(stream, int.from_bytes(head, "big")))
-
-
-def _decompress_snappy_block(data: bytes) -> bytes:
-    # Checked first: the decompressor allocates whatever length a block claims.
-    if cramjam.snappy.decompress_raw_len(data) > _BLOCK_LIMIT:
-        raise DamagedDataError(
-            f"a snappy block claims to be larger than the limit of {_BLOCK_LIMIT:,} bytes after decompression"
-        )
-    return bytes(cramjam.snappy.decompress_raw(data))
+        data = _read_exactly(stream, int.from_bytes(head, "big"))
+        # Checked first: the decompressor allocates whatever length a block claims.
+        if cramjam.snappy.decompress_raw_len(data) > _BLOCK_LIMIT:
+            raise DamagedDataError(
+                f"a snappy block claims to be larger than the limit of {_BLOCK_LIMIT:,} bytes after decompression"
+            )
+        yield bytes(cramjam.snappy.decompress_raw(data))
 
 
 _CODECS: dict[bytes, Callable[[io.BufferedReader], Iterator[bytes]]] = {

@@ -104,9 +104,7 @@ def observed_arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals,
     processed = np.cumsum([each.records for each in batches]).astype(float)
     left = records_left_behind_by_batch(batches)
     seen = processed if left is None else processed + left
-    notes: tuple[str, ...] = ()
-    if left is None:
-        notes = ("the source does not report its backlog: processed records are counted as arrived ones",)
+    untold = "the source does not report its backlog: processed records are counted as arrived ones"
     begun = np.array([each.begun for each in batches])
     seen = np.maximum.accumulate(seen)
     begin = float(begun[0]) - ahead
@@ -120,7 +118,7 @@ def observed_arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals,
         pace = (totals[-1] - totals[1]) / max(edges[-1] - edges[1], INSTANT)
         edges.append(end)
         totals.append(totals[-1] + pace * (end - edges[-2]))
-    return Arrivals(np.array(edges), np.array(totals)), notes
+    return Arrivals(np.array(edges), np.array(totals)), (untold,) if left is None else ()
 
 
 def partition_shares(batches: Sequence[Batch], partitions: int) -> tuple[EqualPartitions, ...]:

@@ -103,12 +103,9 @@ class LibraryCallEvaluator(ExpressionEvaluator):
     def _call_parser_method(
         self, path: str, name: str, arguments: Sequence[Values], named: DictValue, line: int
     ) -> Values:
-        if name == "add_argument":
+        if name in ("add_argument", "set_defaults"):  # which has no names
             names = [each[0].value if len(each) == 1 else None for each in arguments]
             self._parsers[path].append((names, named.values))
-            return known_value(None, line)
-        if name == "set_defaults":
-            self._parsers[path].append(([], named.values))
             return known_value(None, line)
         if name in ("parse_args", "parse_known_args"):
             given = arguments[0] if arguments else named.values.get("args", known_value(None, line))

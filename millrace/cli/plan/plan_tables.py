@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from millrace.cli.shared.console import WIDE, figure_columns, plain_table, table_with_rows, word_columns
+from millrace.config.base import grouped
 from millrace.config.engines import KINDS
 from millrace.config.model import Environment
 from millrace.sizing.plan_model import ClusterPlan, CostItem, Figure, JobPlan, Plan, QueryPlan, StreamPlan
@@ -188,12 +188,11 @@ def _job_blocks(environment: Environment, jobs: Iterable[JobPlan], terminal: boo
     """Return each job's figures with their reasons, and a table of its queries."""
     parts: list[RenderableType] = []
     for job in jobs:
-        engine = KINDS[job.engine].title
-        head = Text()
-        head.append(job.name, "bold")
-        head.append(f"  {engine} {job.version}, {_count_cell(job.max_workers, 'worker')} of {job.worker}")
-        head.append(f", {environment.jobs[job.name].sla_words}")
-        head.append(f", {_total_dollars_cell(job.cost)} a month")
+        head = Text.assemble(
+            (job.name, "bold"),
+            f"  {KINDS[job.engine].title} {job.version}, {_count_cell(job.max_workers, 'worker')} of {job.worker}",
+            f", {environment.jobs[job.name].sla_words}, {_total_dollars_cell(job.cost)} a month",
+        )
         reasons = [
             f"{_count_cell(job.cores, 'core')}: {job.cores.why}",
             f"{_count_cell(job.max_workers, 'worker')}: {job.max_workers.why}",
@@ -267,11 +266,12 @@ def cost_table(plan: Plan, *, terminal: bool) -> _Indented:
         *(("jobs", f"job {each.name}", each.cost) for each in plan.jobs.values()),
         ("shared", "shared", plan.shared),
     ]
-    lines: dict[tuple[str, str], list[CostItem]] = defaultdict(list)
-    for kind, name, items in groups:
-        for position, item in enumerate(items):
-            # Alike named items of one job stay apart: each has a reason of its own.
-            lines[(kind, item.name) if len(plan.jobs) >= MANY_JOBS else (name, f"{position}")].append(item)
+    # Alike named items of one job stay apart: each has a reason of its own.
+    lines = grouped(
+        ((kind, item.name) if len(plan.jobs) >= MANY_JOBS else (name, f"{position}"), item)
+        for kind, name, items in groups
+        for position, item in enumerate(items)
+    )
     before = ""
     for (name, _), (first, *more) in lines.items():
         why = f"sum of {1 + len(more)}" if more else first.why

@@ -368,11 +368,10 @@ def _print_results(jobs: Mapping[str, Any]) -> None:
         else ["p95", "max", "SLA", "within", "waiting at the end"]
     )
     for name, job in jobs.items():
-        head = Text()
-        head.append(name, "bold")
-        head.append(
+        head = Text.assemble(
+            (name, "bold"),
             f"  {timedelta(seconds=round(job['seconds']))}, {job['mean_executors']:.2f} executors on average, "
-            f"{int(max(job['executors']['count']))} at most, ${job['usd']:,.2f} (${job['usd_month']:,.2f} a month)"
+            f"{int(max(job['executors']['count']))} at most, ${job['usd']:,.2f} (${job['usd_month']:,.2f} a month)",
         )
         table = plain_table(*word_columns("query"), *figure_columns(*verdicts))
         for each, query in job["queries"].items():

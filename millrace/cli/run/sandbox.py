@@ -207,9 +207,8 @@ def _run_trial_and_print(
     )  # fmt: skip
     writers = loaded.table_writers
     for table, landed in tables.items():
-        typer.echo(
-            f"{table}: {_landed_table_sentence(landed)}; example:\n  {_values_as_text(landed.example)}"
-        )
+        values = (f"{name}={_value_as_text(value)}" for name, value in landed.example.items())
+        typer.echo(f"{table}: {_landed_table_sentence(landed)}; example:\n  {', '.join(values)}")
         if (letter := landed.letter) is not None:
             typer.echo(
                 f"  a dead letter: {letter['_id']}, stage {letter['_stage']}: {letter['_error']}; its bytes begin "
@@ -279,10 +278,6 @@ def _files_by_stream(source: Path, streams: Sequence[str]) -> dict[str, Path]:
         allowed = f"a file named after one of the streams {', '.join(streams)}, a folder of such files, or --job with a job of one stream"
         raise wrong_option_error("--from", str(source), allowed)
     return {source.stem if source.stem in streams else streams[0]: source}
-
-
-def _values_as_text(row: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={_value_as_text(value)}" for name, value in row.items())
 
 
 def _value_as_text(value: Any) -> str:

@@ -20,8 +20,8 @@ from millrace.advisor.existing.foreign_jobs import (
     look_up_emr_application,
     look_up_glue_job,
 )
-from millrace.advisor.findings import Advice, Change, Evidence, Finding
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, advised_environment_job
+from millrace.advisor.findings.model import Advice, Change, Evidence, Finding
 from millrace.advisor.logs.application_history_model import History
 from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import EventLog, aws_errors_as_wrong_option, find_event_logs

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from millrace.advisor.findings import Advice, Finding, Kind
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
+from millrace.advisor.findings.model import Advice, Finding, Kind
 from millrace.advisor.forecasts.forecast_figures import Forecast, QueryForecast
 from millrace.advisor.forecasts.forecast_scores import changes_to_simulate_by_finding
 from millrace.advisor.logs.application_history_model import Query

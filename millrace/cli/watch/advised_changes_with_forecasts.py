@@ -12,8 +12,8 @@ from typing import Any
 from rich.text import Text
 
 from millrace.advisor.apply_changes import try_changes
-from millrace.advisor.findings import Advice, Change, Finding
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, EnvironmentJob
+from millrace.advisor.findings.model import Advice, Change, Finding
 from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast
 from millrace.advisor.forecasts.forecast_scores import (
     ScoredForecast,

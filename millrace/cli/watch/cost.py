@@ -181,9 +181,7 @@ def _print_planned_and_paid(sized: Plan, bill: AwsBill, compared: tuple[PlannedA
     table.add_row("total", f"${planned:,.2f}", f"${paid:,.2f}", f"{paid - planned:+,.2f}")
     state = ", which AWS still estimates" if bill.estimated else ""
     print_rich(
-        f"{bill.since} to {bill.until}, {bill.day_count} days{state}; prices of the plan of {sized.prices.isoformat()}"
-    )
-    print_rich(table)
-    print_rich(
-        "shared: all costs without the tag of a job or stream: Kafka clusters, storage, network, logs."
+        f"{bill.since} to {bill.until}, {bill.day_count} days{state}; prices of the plan of {sized.prices.isoformat()}",
+        table,
+        "shared: all costs without the tag of a job or stream: Kafka clusters, storage, network, logs.",
     )

@@ -11,6 +11,7 @@ import typer
 from millrace.cli.shared.options import EnvironmentName
 from millrace.config import load
 from millrace.config.aws.pagination import list_all
+from millrace.config.base import grouped
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, connect_to_account
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 
@@ -92,11 +93,11 @@ def copy_newest_event_logs_flat(s3: Any, bucket: str, prefix: str, folder: Path,
         Names of the logs, newest first.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    logs: dict[str, list[dict[str, Any]]] = {}
-    for item in list_all(s3, "list_objects_v2", "Contents", Bucket=bucket, Prefix=prefix):
-        name = flat_log_name(item["Key"], prefix)
-        if name:
-            logs.setdefault(name.split("/")[0], []).append({**item, "Name": name})
+    logs = grouped(
+        (name.split("/")[0], {**item, "Name": name})
+        for item in list_all(s3, "list_objects_v2", "Contents", Bucket=bucket, Prefix=prefix)
+        if (name := flat_log_name(item["Key"], prefix))
+    )
     newest = sorted(logs, key=lambda log: max(item["LastModified"] for item in logs[log]), reverse=True)[
         :runs
     ]

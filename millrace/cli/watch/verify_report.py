@@ -79,17 +79,17 @@ def print_planned_verification(
         else:
             unit = "shards" if made["kind"] == "kinesis" else "partitions"
             table.add_row(made["kind"], f"{made['name']}, {made[unit]} {unit}")
-    table.add_row(
-        "beside", f"buckets, keys, database, network and logs; all names begin with {prefix}-, all are tagged"
-    )
-    table.add_row(
-        "sends", f"{settings.records:,} records or more to each stream, {settings.per_second:g} per second"
-    )
-    table.add_row(
-        "does", f"{settings.kills} kills of each job, {settings.reshards} reshards, then removes the copy"
+    others = (
+        (
+            "beside",
+            f"buckets, keys, database, network and logs; all names begin with {prefix}-, all are tagged",
+        ),
+        ("sends", f"{settings.records:,} records or more to each stream, {settings.per_second:g} per second"),
+        ("does", f"{settings.kills} kills of each job, {settings.reshards} reshards, then removes the copy"),
+        *(("not", each) for each in left_out),
     )
     print_rich(
-        table_with_rows(table, (("not", each) for each in left_out)),
+        table_with_rows(table, others),
         _cost_table(
             cost,
             f"{'' if paid else 'on AWS '}about ${dollars:.2f} in {how_long}, prices of {plan.prices.isoformat()}",
@@ -150,8 +150,7 @@ def print_outcome(outcome: VerificationOutcome) -> None:
     by = "as the engines counted" if outcome.billed else "as the seconds that it took are billed"
     what = "cost" if outcome.paid else "on AWS the same would cost"
     parts.append(_cost_table(outcome.cost, f"{what}: ${dollars:.4f}, {by}, prices of {outcome.prices}"))
-    print_rich(*parts)
-    print_rich(_verdict_text(outcome))
+    print_rich(*parts, _verdict_text(outcome))
 
 
 def _titled_table(title: str, columns: Sequence[Column | str], rows: Sequence[Sequence[str]] = ()) -> Table:

@@ -24,10 +24,10 @@ from millrace.config.checks.queries import (
     check_transform_and_its_state,
 )
 from millrace.config.checks.transforms import ProjectModules
-from millrace.config.document.explain_validation_errors import did_you_mean_text
+from millrace.config.document.explain_validation_errors import findings_of_unknown_name
 from millrace.config.document.problems import Finding, Path, dotted_path
 from millrace.config.model import Environment, Job, Stream
-from millrace.config.periodic_bounded_run_checks import check_run_schedule_of_job
+from millrace.config.periodic_bounded_run_checks import bounded_run_findings
 from millrace.config.queries import (
     DeriveQuery,
     LandQuery,
@@ -109,10 +109,9 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     shared_out = _tables_written_from_shared_topic(environment)
     writers: dict[str, str] = {}
     catalog, modules = ColumnCatalog.from_schema_files(environment, root), ProjectModules(root)
+    yield from bounded_run_findings(environment)
     for name, job in environment.jobs.items():
         path = ("jobs", name)
-        yield from job.check(path)
-        yield from check_run_schedule_of_job(environment, name, job, landing)
         yield from _check_spark_settings(path, job)
         if len(job.queries) > _MOST_QUERIES:
             yield Finding(
@@ -134,7 +133,9 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             if isinstance(query, OneStreamQueryBase):
                 yield from check_reading(environment, query_path, job, query.source, query)
             if isinstance(query, DeriveQuery):
-                yield from _check_source_table(query_path, query, known_tables)
+                yield from findings_of_unknown_name(
+                    (*query_path, "source"), query.source, known_tables, "the table of a land query"
+                )
                 yield from check_read_routes_exist(query_path, query, landing)
                 yield from check_state(query_path, query, known_tables)
             for place, end in query.sinks_by_place.items():
@@ -143,10 +144,13 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
                 yield from check_columns((*query_path, *place), end, catalog, modules)
                 yield from check_sink((*query_path, *place), end, query, environment, landing, root)
 
-    yield from check_distinct_targets(environment)
-    yield from _check_fan_out_consumer_count(environment)
-    yield from check_shared_topics(environment)
-    yield from check_lag_group_overlap(environment)
+    for check in (
+        check_distinct_targets,
+        _check_fan_out_consumer_count,
+        check_shared_topics,
+        check_lag_group_overlap,
+    ):
+        yield from check(environment)
 
 
 def _tables_written_from_shared_topic(environment: Environment) -> set[str]:
@@ -236,13 +240,7 @@ def _check_written_tables(
 def _check_reading(
     path: Path, query: Query, reading: Reading, environment: Environment, streams: list[str], root: FilePath
 ) -> Iterator[Finding]:
-    if reading.source not in streams:
-        yield Finding(
-            (*path, "source"),
-            reading.source,
-            f"a declared stream: {', '.join(streams) or 'there is none'}",
-            did_you_mean_text(reading.source, streams),
-        )
+    yield from findings_of_unknown_name((*path, "source"), reading.source, streams, "a declared stream")
     yield from check_format(path, reading, root)
     yield from check_redact((*path, "redact"), reading, root)
     yield from check_rules((*path, "rules"), reading, root)
@@ -252,16 +250,6 @@ def _check_reading(
             (*path, "source"),
             reading.source,
             "a Kafka topic: a Kinesis batch holds other records when it is replayed; land it, then derive",
-        )
-
-
-def _check_source_table(path: Path, query: DeriveQuery, landing: list[str]) -> Iterator[Finding]:
-    if query.source not in landing:
-        yield Finding(
-            (*path, "source"),
-            query.source,
-            f"the table of a land query: {', '.join(landing) or 'there is none'}",
-            did_you_mean_text(query.source, landing),
         )
 
 

@@ -21,13 +21,16 @@ FARGATE_MEMORY_GIB = {1: range(2, 9), 2: range(4, 17), 4: range(8, 31)}
 
 def check_infrastructure(environment: Environment) -> Iterator[Finding]:
     """Check every section that is neither stream, cluster nor job."""
-    yield from _check_network(environment)
-    yield from _check_storage(environment)
-    yield from _check_reference_refresh_before_expiry(environment)
-    yield from _check_observability(environment)
-    yield from _check_region_has_resource_types(environment)
-    yield from _check_history_server(environment)
-    yield from _check_role_accounts(environment)
+    for check in (
+        _check_network,
+        _check_storage,
+        _check_reference_refresh_before_expiry,
+        _check_observability,
+        _check_region_has_resource_types,
+        _check_history_server,
+        _check_role_accounts,
+    ):
+        yield from check(environment)
 
 
 def _check_role_accounts(environment: Environment) -> Iterator[Finding]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path as FilePath
 
 from millrace.config.checks.transforms import ProjectModules, check_transform, is_function_used_by_transform
-from millrace.config.document.explain_validation_errors import did_you_mean_text
+from millrace.config.document.explain_validation_errors import did_you_mean_text, findings_of_unknown_name
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.document.yaml_tree import is_file
 from millrace.config.formats import KINDS as FORMATS
@@ -96,12 +97,9 @@ def _check_route_topic(path: Path, route: Route, pattern: str | None) -> Iterato
     if route.topic is None:
         yield Finding((*path, "topic"), MISSING, f"one topic of the pattern {pattern}")
         return
-    try:
-        fits = re.fullmatch(pattern, route.topic) is not None
-    except re.error:
-        return  # reported where the pattern is written
-    if not fits:
-        yield Finding((*path, "topic"), route.topic, f"a topic that the pattern {pattern} matches")
+    with suppress(re.error):  # reported where the pattern is written
+        if re.fullmatch(pattern, route.topic) is None:
+            yield Finding((*path, "topic"), route.topic, f"a topic that the pattern {pattern} matches")
 
 
 def check_read_routes_exist(path: Path, query: DeriveQuery, landing: LandingQueries) -> Iterator[Finding]:
@@ -117,14 +115,9 @@ def check_read_routes_exist(path: Path, query: DeriveQuery, landing: LandingQuer
             continue  # reported as the source
         if route is not None and routed is None:
             yield Finding((*here, "route"), route, f"nothing: {table} is a table without routes")
-        elif route is not None and routed is not None and route not in routed.routes:
+        elif route is not None and routed is not None:
             known = list(routed.routes)
-            yield Finding(
-                (*here, "route"),
-                route,
-                f"a route of {table}: {', '.join(known)}",
-                did_you_mean_text(route, known),
-            )
+            yield from findings_of_unknown_name((*here, "route"), route, known, f"a route of {table}")
 
 
 _SESSION = "session_window"

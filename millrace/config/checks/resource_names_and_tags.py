@@ -66,9 +66,8 @@ def check_names(environment: Environment) -> Iterator[Finding]:
                 f"{name}, {len(name)} characters",
                 f"a shorter name: {kind} has up to {room} characters, and {names.prefix} begins each",
             )
-    yield from _check_unique_names(names)
-    yield from _check_unique_consumers(names)
-    yield from _check_unique_checkpoint_folders(names)
+    for check in (_check_unique_names, _check_unique_consumers, _check_unique_checkpoint_folders):
+        yield from check(names)
 
 
 def _check_bucket_names(names: Names) -> Iterator[Finding]:

@@ -52,10 +52,8 @@ def run_checks(
             f"a region of AWS, as of {AS_OF}",
             did_you_mean_text(environment.region, REGIONS),
         )
-    yield from check_tags(environment)
-    yield from check_infrastructure(environment)
-    yield from check_job_networks(environment)
-    yield from _check_clusters(environment)
+    for check in (check_tags, check_infrastructure, check_job_networks, _check_clusters):
+        yield from check(environment)
     for name, stream in environment.streams.items():
         yield from stream.check(StreamUse(name, environment, clusters))
     yield from check_jobs(environment, streams, root)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -107,6 +107,22 @@ def did_you_mean_text(word: str, choices: Sequence[str]) -> str | None:
         word.lower(), choices, scorer=fuzz.WRatio, processor=str.lower, score_cutoff=70
     )
     return f"did you mean {match[0]}?" if match else None
+
+
+def findings_of_unknown_name(
+    path: Path, name: str, known: Sequence[str], what: str, none: str = "there is none"
+) -> Iterator[Finding]:
+    """Yield a finding for a name that is none of the known ones, with these and the most similar.
+
+    Parameters
+    ----------
+    what
+        Meaning of the known names.
+    none
+        Words in their place if there are none.
+    """
+    if name not in known:
+        yield Finding(path, name, f"{what}: {', '.join(known) or none}", did_you_mean_text(name, known))
 
 
 def shown_value(value: Any, written: str | None = None) -> str:

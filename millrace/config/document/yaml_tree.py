@@ -172,9 +172,9 @@ def read_document(path: FilePath, text: str | None = None) -> Document:
         raise _located_error(error, text) from error
     except RecursionError as error:
         raise DocumentError("YAML that is nested too deeply") from error
+    except DocumentError:
+        raise
     except (YAMLError, ValueError) as error:
-        if isinstance(error, DocumentError):
-            raise
         raise DocumentError(str(error).splitlines()[0]) from error
     return Document(tree, tuple(reader.mistakes))
 
@@ -314,18 +314,13 @@ class _TreeBuilder:
                 raise DocumentError("a list or a mapping as a key; write a plain word", line)
             key = str(key_node.value)
             if key in own:
-                finding = Finding(
-                    (*path, key), "written twice", f"each key once; the first is on line {own[key].line}"
-                )
-                self.mistakes.append((finding, line))
+                wrong = "written twice", f"each key once; the first is on line {own[key].line}"
+            elif node.flow_style and value_node.start_mark.index == key_node.end_mark.index:
+                wrong = "no value", f"{key}: VALUE; inside {{ }} a comma ends a value"
+            else:
+                own[key] = self.build_tree(value_node, line, above, (*path, key))
                 continue
-            if node.flow_style and value_node.start_mark.index == key_node.end_mark.index:
-                finding = Finding(
-                    (*path, key), "no value", f"{key}: VALUE; inside {{ }} a comma ends a value"
-                )
-                self.mistakes.append((finding, line))
-                continue
-            own[key] = self.build_tree(value_node, line, above, (*path, key))
+            self.mistakes.append((Finding((*path, key), *wrong), line))
         return {**inherited, **own}
 
     def _mappings_of_merge_key(

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from millrace.config.base import remove_schema_default
-from millrace.config.document.explain_validation_errors import did_you_mean_text
+from millrace.config.document.explain_validation_errors import findings_of_unknown_name
 from millrace.config.document.problems import Finding, Path
 from millrace.config.engines.base import HourlyBillItem, Job, JobBase, Worker
 from millrace.config.engines.versions import check_engine_version, spark_version_by_engine_version
@@ -187,13 +187,9 @@ class GlueJob(JobBase):
     def check(self, path: Path) -> Iterator[Finding]:
         """Check that the version offers the worker and that Glue accepts the timeout."""
         workers = list(glue_workers(self.version))
-        if self.worker not in workers:
-            yield Finding(
-                (*path, "worker"),
-                self.worker,
-                f"with {self.display_version}: {', '.join(workers)}",
-                did_you_mean_text(self.worker, workers),
-            )
+        yield from findings_of_unknown_name(
+            (*path, "worker"), self.worker, workers, f"with {self.display_version}"
+        )
         if self.has_bounded_runs and self.worker in _STREAMING_ONLY:
             yield Finding(
                 (*path, "worker"), self.worker, "G.1X or larger: AWS has this type for streaming jobs only"

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from millrace.config.document.explain_validation_errors import did_you_mean_text
+from millrace.config.document.explain_validation_errors import findings_of_unknown_name
 from millrace.config.document.problems import Finding
 from millrace.config.sinks.base import Column, SinkConfig, SinkUse
 from millrace.config.sources.kafka import KafkaTopic
@@ -54,10 +54,8 @@ class StreamSink(SinkConfig):
         stream = streams.get(name)
         if isinstance(stream, self.stream_kind):
             yield from self.check_stream(stream, use)
-        else:
-            known = [each for each, other in streams.items() if isinstance(other, self.stream_kind)]
-            allowed = f"a {self.label} of this environment: {', '.join(known) or 'there is none'}"
-            yield Finding(path, name, allowed, did_you_mean_text(name, known))
+        known = [each for each, other in streams.items() if isinstance(other, self.stream_kind)]
+        yield from findings_of_unknown_name(path, name, known, f"a {self.label} of this environment")
         if name in use.read:
             yield Finding(
                 path, name, "another stream than the one that the query reads: it would feed itself"

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from millrace.config.aws.iam_statements import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
 from millrace.config.base import Slug
-from millrace.config.document.explain_validation_errors import did_you_mean_text
+from millrace.config.document.explain_validation_errors import findings_of_unknown_name
 from millrace.config.document.problems import MISSING, Finding
 from millrace.config.kafka.clusters import MskCluster
 from millrace.config.kafka.reading_options import KafkaReading
@@ -110,14 +110,13 @@ class KafkaTopic(StreamConfig):
     def check(self, use: StreamUse) -> Iterator[Finding]:
         """Check that the cluster exists, and that an existing topic is not changed."""
         path = ("streams", use.name)
-        if self.cluster not in use.clusters:
-            known = sorted(use.clusters)
-            yield Finding(
-                (*path, "cluster"),
-                self.cluster,
-                f"a cluster under kafka: {', '.join(known) or 'none is declared'}",
-                did_you_mean_text(self.cluster, known),
-            )
+        yield from findings_of_unknown_name(
+            (*path, "cluster"),
+            self.cluster,
+            sorted(use.clusters),
+            "a cluster under kafka",
+            none="none is declared",
+        )
         if self.topic in (".", ".."):
             yield Finding((*path, "topic"), self.topic, "a Kafka topic name other than . and ..")
         if self.is_created_on(use.environment.kafka) and self.traffic.record_size > LARGEST_MESSAGE:

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from millrace.advisor.advise import advise
 from millrace.advisor.apply_changes import advice_with_planned_savings
-from millrace.advisor.findings import Change
 from millrace.advisor.findings.advised_job_keys_and_cost import advised_environment_job
+from millrace.advisor.findings.model import Change
 from millrace.cli.app import app
 from millrace.cli.watch.advise import advice_document
 from millrace.config import ConfigurationError, load

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millrace.advisor.apply_changes import parse_dotted_key, try_changes
-from millrace.advisor.findings import Change
+from millrace.advisor.findings.model import Change
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
 

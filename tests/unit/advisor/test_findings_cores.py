@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings import Advice
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, advised_environment_job
+from millrace.advisor.findings.model import Advice
 from millrace.advisor.forecasts.forecast_scores import changes_to_simulate_by_finding
 from millrace.advisor.logs.application_history_model import Executor, History
 from millrace.cli.watch.advise_verdict import severity_of_finding

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings import Advice, Change, Effect, Finding
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
+from millrace.advisor.findings.model import Advice, Change, Effect, Finding
 from millrace.advisor.forecasts.forecast_figures import Forecast, QueryForecast
 from millrace.advisor.forecasts.forecast_scores import (
     changes_to_simulate_by_finding,

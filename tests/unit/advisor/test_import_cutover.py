@@ -172,7 +172,7 @@ def test_every_command_of_the_steps_is_one(offsets: dict[int, int] | None) -> No
     group: Any = typer.main.get_command(app)
     told = [shlex.split(each) for step in steps for each in re.findall(r"`millrace ([^`]+)`", step)]
     for verb, *rest in told:
-        command = group.commands[verb]
+        command = group.get_command(None, verb)
         known = {option for each in command.params for option in each.opts}
         assert {word for word in rest if word.startswith("--")} <= known
     verbs = [words for words in told if words[0] in ("deploy", "start")]

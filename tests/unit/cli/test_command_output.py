@@ -259,8 +259,8 @@ def test_a_command_imports_no_other() -> None:
 
 def _commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield words, command
-    for name, each in getattr(command, "commands", {}).items():
-        yield from _commands(each, (*words, name))
+    for name in getattr(command, "commands", ()):
+        yield from _commands(command.get_command(None, name), (*words, name))
 
 
 def test_help_in_60_columns_has_each_command_and_option_whole_before_its_explanation() -> None:

@@ -75,7 +75,8 @@ def signed_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def words() -> Iterator[tuple[str, set[str]]]:
     """Each command with the names of its options."""
     root = typer.main.get_command(app)
-    for name, command in root.commands.items():  # type: ignore[attr-defined]  # a group's
+    for name in root.commands:  # type: ignore[attr-defined]  # a group's
+        command = root.get_command(None, name)  # type: ignore[attr-defined]
         below = getattr(command, "commands", {})
         yield from ((f"{name} {each}", options(under)) for each, under in below.items())
         if not below or name == "schema":

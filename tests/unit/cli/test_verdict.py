@@ -14,8 +14,8 @@ from hypothesis import strategies as some
 from rich.console import Console
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings import Change, Effect, Finding
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
+from millrace.advisor.findings.model import Change, Effect, Finding
 from millrace.advisor.forecasts.what_if import twin_of_application
 from millrace.cli.plan.plan_and_validate import simulated_plan_with_warnings
 from millrace.cli.plan.report.plan_verdict import plan_verdict

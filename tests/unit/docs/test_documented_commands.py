@@ -112,7 +112,7 @@ def parse_millrace(arguments: list[str]) -> None:
     command, rest = the_command(), list(arguments)
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         assert rest[0] in command.commands, f"millrace has no verb {rest[0]}"
-        command, rest = command.commands[rest[0]], rest[1:]
+        command, rest = command.get_command(None, rest[0]), rest[1:]
     # A verb named alone speaks of the verb. Placeholders in capitals are parsed like any other value.
     if rest and not {"--help", "--version", "--install-completion"} & set(rest):
         try:
