@@ -244,7 +244,7 @@ ROWS = {
         "write a number with its unit", None,
     ),
     "a redacted field that is not there": (
-        LAND_SCHEMA, LAND_SCHEMA + "        redact: [page, pages] #!\n", f"{LAND}.redact[1]", "pages",
+        LAND_SCHEMA, LAND_SCHEMA + "        redact: [at, pages] #!\n", f"{LAND}.redact[1]", "pages",
         "a top-level field of pipelines/shop/schemas/click.ddl", "did you mean page?",
     ),
 }  # fmt: skip
