@@ -114,6 +114,8 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
         yield from job.check(path)
         yield from check_run_schedule_of_job(environment, name, job, landing)
         yield from _check_spark_settings(path, job)
+        if "buffer" in job.model_fields_set and job.goal != "throughput":
+            yield Finding((*path, "buffer"), str(job.buffer), "nothing without goal: throughput")
         if len(job.queries) > _MOST_QUERIES:
             yield Finding(
                 (*path, "queries"),
