@@ -356,6 +356,8 @@ class LatestBy(Model):
 
 def _key_list_as_mapping(value: object) -> object:
     """Take a list for the key; as a tuple, since what a validator returns is no JSON any more."""
+    if isinstance(value, str):
+        raise ValueError("a list of columns, such as [order_id], or a mapping with key and order")
     if isinstance(value, list | tuple):
         return {"key": tuple(value)}
     key = value.get("key") if isinstance(value, dict) else None

@@ -95,7 +95,7 @@ RUNS = {
         _run("small-files", "sixteen files a batch", "small-files"),
         _run("few-partitions", "one partition on two cores", "too-few-partitions"),
         _run("waves", "three partitions on two cores", "queued-partitions"),
-        _run("many-partitions", "a hundred partitions of ten rows", "too-many-partitions"),
+        _run("many-partitions", "fifty keys in a hundred partitions", "too-many-partitions"),
         _run("growing-state", "duplicates sought without a watermark", "growing-state"),
         _run("contention", "others take the processors in the second half", disturbed=True),
     )

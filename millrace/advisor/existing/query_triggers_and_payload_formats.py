@@ -100,6 +100,8 @@ def _framing(call: PayloadCall, payload: re.Pattern[str]) -> str | None:
 
 
 _KEYS_OF_OPTIONS = {
+    ("avro", "registry"): "registry",
+    ("avro", "subject"): "subject",
     ("csv", "delimiter"): "delimiter",
     ("csv", "nullvalue"): "null",
     ("csv", "quote"): "quote",
@@ -171,9 +173,11 @@ def payload_format(
         f"line {each.line} decodes a column of which the program does not tell whether it is the payload: {name} is taken as its format"
         for each in unclear
     ]
+    if name == "avro" and keys:  # with a registry, Databricks' function reads its header itself
+        framing = "confluent"
     if framing:
         open_keys = ("registry", "subject") if framing == "confluent" else ("writers",)
-        keys |= {"framing": framing, **dict.fromkeys(open_keys)}
+        keys = {"framing": framing, **dict.fromkeys(open_keys), **keys}
     made = {
         key: value or placeholder_for_question(_QUESTIONS.get(key, f"{key} of the program"))
         for key, value in keys.items()

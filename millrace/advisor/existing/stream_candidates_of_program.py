@@ -255,7 +255,7 @@ def _names_of_option(key: str, option: Alternative, at: int) -> list[StreamName]
             ]
         except (ValueError, TypeError, AttributeError):
             return [StreamName(None, line, "assign is no JSON object of partitions")]
-    if key == "subscribe":
+    if key in ("subscribe", "streamName"):  # Databricks' reader of Kinesis takes several, too
         return [StreamName(each.strip(), line) for each in text.split(",") if each.strip()]
     return [StreamName(text, line, pattern=key == "subscribePattern")]
 

@@ -41,6 +41,14 @@ DECODERS = re.compile(r"\b(?:from_(avro|csv|json|protobuf|xml)|get_(json)_object
 PAYLOAD_COLUMNS = {"kafka": "value", "kinesis": "data"}
 """The payload's column by the kind of a source."""
 
+_DECODER_PARAMETERS = {
+    "avro": ("data", "jsonFormatSchema", "options", "subject", "schemaRegistryAddress"),
+    "protobuf": ("data", "messageName", "descFilePath", "options"),
+}
+"""Parameters of functions that decode, where others than of most; the last two of Avro are Databricks' own (its ``from_avro``)."""
+
+_SETTINGS_OF_CALL = {"messageName": "message", "schemaRegistryAddress": "registry", "subject": "subject"}
+
 UNCLEAR = "?"
 """A part of a column in SQL that the text does not tell."""
 
@@ -162,17 +170,11 @@ def payload_calls(
     if call is None:
         return inside
     kind = call[call.lastindex or 0]
-    of_message = (
-        {"message": named.get("messageName", arguments[1] if len(arguments) > 1 else ())}
-        if kind == "protobuf"
-        else {}
-    )
-    options = named.get(
-        "options", arguments[2 + len(of_message)] if len(arguments) > 2 + len(of_message) else ()
-    )
-    settings = single_texts({**of_message, **as_dictionary(options).values})
-    column = column_of_values(next(iter([*arguments, *named.values()]), ()))
-    return (*inside, PayloadCall(kind, line, settings, column))
+    parameters = _DECODER_PARAMETERS.get(kind, ("col", "schema", "options"))
+    given = {**dict(zip(parameters, arguments, strict=False)), **named}
+    of_call = {key: given[name] for name, key in _SETTINGS_OF_CALL.items() if name in given}
+    settings = single_texts({**of_call, **as_dictionary(given.get("options", ())).values})
+    return (*inside, PayloadCall(kind, line, settings, column_of_values(given.get(parameters[0], ()))))
 
 
 @dataclass(frozen=True)

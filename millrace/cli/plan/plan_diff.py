@@ -21,11 +21,11 @@ from millrace.sizing.alternatives.plan_difference import MONEY, PlanDifference
 from millrace.sizing.plan_as_plain_data import VERSION, plan_as_plain_data
 
 _GUARDS = re.compile(
-    r"(^|\.)(account|project|name|region|removal|governance|redact|(\w+_)?(role|keys?|endpoint)|buckets|image|arn|channels"
-    r"|disposable|url|host|secret|bootstrap_servers|authentication|tls|authorities|existing|domain|clients|certificate|database"
+    r"(^|\.)(account|project|name|region|removal|governance|redact|(\w+_)?(role|endpoint)|keys|buckets|image|arn|channels"
+    r"|(\w+_|(?<!sink\.)(?<!latest_by\.)(?<!state\.))key|disposable|url|host|secret|bootstrap_servers|authentication|tls|authorities|existing|domain|clients|certificate|database"
     r"|sign_in|network|vpc|subnets|notify|transform|spark|connections|registry|location|lake_formation)(\.|\[|$)"
 )
-"""Keys that say who may do what, where data goes, what is hidden or kept, and which code runs."""
+"""Keys that say who may do what, where data goes, what is hidden or kept, and which code runs; a key of rows is a column."""
 
 _ENVIRONMENT = (".yaml", ".yml")
 _ALLOWED = "a commit, branch or tag of the project's repository, another environment's file, or a file that `millrace plan --json` wrote"

@@ -151,8 +151,8 @@ def change_lines(changes: DeploymentChanges) -> list[str]:
             "older data is deleted:",
             *_limit_number_of_lines([f"  {line}" for line in changes.shorter]),
         ]
-    if changes.divided:
-        lines += ["outputs with earlier and later records apart:", *(f"  {line}" for line in changes.divided)]
+    if changes.consequences:
+        lines += ["earlier records stay as they are:", *(f"  {line}" for line in changes.consequences)]
     for name, stages in changes.stages.items():
         lines.append(
             f"stack {name} in {len(stages)} updates, because AWS takes these changes one after the other:"
@@ -209,7 +209,7 @@ def changes_document(changes: DeploymentChanges) -> dict[str, Any]:
         "first": changes.order.first,
         "removals": {each.stack: {"stays": each.stays, "deleted": each.goes} for each in changes.removals},
         "shorter_retentions": changes.shorter,
-        "divided_outputs": changes.divided,
+        "consequences": changes.consequences,
         "updates": {stack: [what for what, _ in stages] for stack, stages in changes.stages.items()},
         "jobs": {
             job.job: {"before": job.before, "after": job.after, "why": job.why, "resumes": job.resumes}

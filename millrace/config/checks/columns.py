@@ -46,6 +46,9 @@ ENVELOPE: Mapping[str, DdlType] = {
 _BAD: Mapping[str, DdlType] = {"_bytes": DdlType("binary"), "_stage": _TEXT, "_error": _TEXT}
 """More columns of a landing table, for bad records."""
 
+REDACTED = DdlType("redacted")
+"""Type of a field that is null in all tables (``redact``)."""
+
 Columns = Mapping[str, DdlType]
 
 
@@ -94,7 +97,9 @@ def payload_fields(payload: Payload, root: FilePath) -> dict[str, DdlType] | Non
         fields = payload.format.fields(schema_file_below_pipelines(root, payload.schema_))
     except (ValueError, OSError, TypeError, KeyError):
         return None
-    return None if fields is None else {each.name: each.kind for each in fields}
+    if fields is None:
+        return None
+    return {each.name: REDACTED if each.name in payload.redact else each.kind for each in fields}
 
 
 def check_redact(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]:
@@ -102,7 +107,10 @@ def check_redact(path: Path, query: Payload, root: FilePath) -> Iterator[Finding
     fields = payload_fields(query, root) if query.redact else None
     for position, name in enumerate(query.redact if fields is not None else ()):
         yield from _missing_column_finding(
-            (*path, position), name, fields or {}, f"a top-level field of {query.schema_}"
+            (*path, position),
+            name,
+            dict.fromkeys(fields or (), _TEXT),
+            f"a top-level field of {query.schema_}",
         )
 
 
@@ -125,8 +133,6 @@ def check_rules(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]
             yield from _missing_column_finding(
                 here, column.lower(), known or {}, f"a field of {query.schema_}"
             )
-            if column in query.redact:
-                yield Finding(here, column, "a field that is not redacted: its value reaches no table")
 
 
 def check_columns(
@@ -248,6 +254,8 @@ def _check_watermark(path: Path, mark: Watermark, columns: Columns | None, where
         yield from _missing_column_finding(
             (*path, "time"), mark.time, dict.fromkeys(times, _TIME), f"a timestamp, {where}"
         )
+    elif kind == REDACTED:
+        yield from _missing_column_finding((*path, "time"), mark.time, columns, where)
     elif kind.name != "timestamp":
         yield Finding(
             (*path, "time"),
@@ -278,7 +286,9 @@ def _check_enrichment(
 
 
 def _missing_column_finding(path: Path, name: str, columns: Columns, where: str) -> Iterator[Finding]:
-    if name not in columns:
+    if columns.get(name) == REDACTED:
+        yield Finding(path, name, "a field that is not redacted: its value reaches no table")
+    elif name not in columns:
         own = [each for each in columns if not each.startswith("_")]
         listed = f": {', '.join(own)}" if 0 < len(own) <= 12 else ""
         yield Finding(path, name, f"{where}{listed}", did_you_mean_text(name, list(columns)))
@@ -288,4 +298,7 @@ def _column_and_field_names(columns: Columns | None) -> set[str]:
     """Return the names of columns and of the fields inside them: a transform may flatten a struct."""
     columns = columns or {}
     types = (each for kind in columns.values() for each in kind.with_types_inside())
-    return {*columns, *(field.name for each in types for field in each.fields)}
+    return {
+        *(name for name, kind in columns.items() if kind != REDACTED),
+        *(field.name for each in types for field in each.fields),
+    }

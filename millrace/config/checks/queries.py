@@ -282,7 +282,7 @@ def check_format(path: Path, query: Payload, root: FilePath) -> Iterator[Finding
             of = f"; with format {others[0]}: {use.schema.suffix}" if others else ""
         a = "an" if payload_format.suffix == ".avsc" else "a"
         yield use.wrong_schema_finding(
-            f"{a} {payload_format.suffix} file below pipelines/, which travels with the job{of}"
+            f"{a} {payload_format.suffix} file below pipelines/, named from there on without .., which travels with the job{of}"
         )
     elif not is_file(use.schema):
         known = [

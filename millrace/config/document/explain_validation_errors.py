@@ -66,6 +66,7 @@ _PATTERNS = {
 }
 _KINDS = {
     "int_type": "a whole number",
+    "int_parsing": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
     "finite_number": "a finite number",
@@ -174,7 +175,8 @@ def _finding_of_error(error: Any, model: type[BaseModel], written: Callable[[Pat
                 f"one of {', '.join(choices)}",
                 did_you_mean_text(str(path[-1]), choices),
             )
-        return Finding(path, f"the name {path[-1]}", _pattern_in_words(context))
+        shown = f"the name {path[-1]}"
+        field = None
     return Finding(path, shown, *_allowed_values_and_hint(kind, value, shown, context, error["msg"], field))
 
 
@@ -206,7 +208,7 @@ def _allowed_values_and_hint(
             return f"one of {', '.join(choices)}", f'write it in quotes: "{shown}"'
         return f"one of {', '.join(choices)}", did_you_mean_text(shown, choices)
     if kind == "string_pattern_mismatch":
-        pattern = _pattern_in_words(context)
+        pattern = _pattern_in_words(context, field)
         return pattern, did_you_mean_text(shown, REGIONS) if pattern == _PATTERNS[REGION] else None
     if kind == "value_error":
         return str(context["error"]), f'write it in quotes: "{shown}"' if isinstance(value, float) else None
@@ -236,9 +238,10 @@ def _number_hint(text: str) -> str | None:
     return f"write {number:.15g}"
 
 
-def _pattern_in_words(context: Mapping[str, Any]) -> str:
-    pattern = str(context.get("pattern", ""))
-    return _PATTERNS.get(pattern, f"text that matches {pattern}")
+def _pattern_in_words(context: Mapping[str, Any], field: FieldInfo | None) -> str:
+    pattern = str(context["pattern"])
+    example = f", such as {field.examples[0]}" if field and field.examples else ""
+    return _PATTERNS.get(pattern, f"text that matches {pattern}{example}")
 
 
 def _path_model_and_field_of_location(

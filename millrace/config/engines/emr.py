@@ -90,7 +90,7 @@ class EmrJob(JobBase):
     )
     image: str | None = Field(
         default=None,
-        pattern=r"^[0-9]{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[a-z0-9._/-]+(:[A-Za-z0-9_.-]+|@sha256:[0-9a-f]{64})$",
+        pattern=r"^[0-9]{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[a-z0-9/._-]+(:[A-Za-z0-9_.-]+|@sha256:[0-9a-f]{64})$",
         description="An image in Amazon ECR for driver and executors, built on the image of the release. The "
         "policy of its repository must let EMR Serverless pull it. Left out, AWS's image.",
     )

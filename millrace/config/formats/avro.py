@@ -14,7 +14,7 @@ from millrace.config.document.problems import MISSING, Finding, Path, findings_f
 from millrace.config.document.yaml_tree import is_folder
 from millrace.config.formats import ddl
 from millrace.config.formats.avro_schema import AvroSchemaError, avro_columns, parse_avro_schema
-from millrace.config.formats.base import FormatConfig, FormatUse
+from millrace.config.formats.base import FormatConfig, FormatUse, file_in_project, is_below_pipelines
 from millrace.etl.launch import formats as launch
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -111,8 +111,8 @@ class AvroFormat(WriterSchemaSource):
 
 
 def _check_writer_schema_folder(path: Path, writers: str, framing: str, root: FilePath) -> Iterator[Finding]:
-    folder = (root / writers).resolve()
-    if not folder.is_relative_to((root / "pipelines").resolve()) or not is_folder(folder):
+    folder = file_in_project(root, writers)
+    if not is_below_pipelines(root, writers) or not is_folder(folder):
         yield Finding(path, writers, "a folder below pipelines/ that exists")
         return
     if not (files := sorted(folder.glob("*.avsc"))):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path as FilePath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, ClassVar
 
 from millrace.config.base import Model
@@ -47,8 +48,10 @@ def file_in_project(root: FilePath, name: str) -> FilePath:
 
 @lru_cache(maxsize=1024)
 def is_below_pipelines(root: FilePath, name: str) -> bool:
-    """Return whether a file, without links in its path, is in the folder of pipelines."""
-    return file_in_project(root, name).is_relative_to(file_in_project(root, "pipelines"))
+    """Return whether a file or folder, without links in its path, is in that of pipelines, by a path that the job's archive has, too."""
+    parts = PurePosixPath(name).parts
+    named = parts[:1] == ("pipelines",) and ".." not in parts
+    return named and file_in_project(root, name).is_relative_to(file_in_project(root, "pipelines"))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.base import KeyArn, SecretArn
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.document.yaml_tree import is_file
+from millrace.config.formats.base import file_in_project, is_below_pipelines
 from millrace.config.sinks.base import SinkConfig, SinkContext, SinkUse
 from millrace.etl.launch import sinks as launch
 
@@ -170,8 +171,8 @@ class JdbcSink(SinkConfig):
 def _check_certificate_authorities_file(path: Path, name: str, root: FilePath) -> Iterator[Finding]:
     from cryptography import x509
 
-    file = (root / name).resolve()
-    if file.suffix != ".pem" or not file.is_relative_to((root / "pipelines").resolve()) or not is_file(file):
+    file = file_in_project(root, name)
+    if file.suffix != ".pem" or not is_below_pipelines(root, name) or not is_file(file):
         yield Finding(path, name, "a .pem file below pipelines/ that exists: it travels with the job")
         return
     content = file.read_bytes()

@@ -26,7 +26,7 @@ from millrace.lifecycle.changes.deployment_changes import (
     StackChange,
     build_job_change,
     compare_templates,
-    divided_output_lines,
+    consequence_lines,
     document_differences,
     source_names_in_templates,
 )
@@ -81,8 +81,8 @@ class DeploymentChanges:
         By stack: what each of several updates changes, with its template, where AWS takes them one after the other only.
     shorter
         A line for each retention that becomes shorter, after which older data is deleted.
-    divided
-        A line for each output that gets later records under another key than earlier ones, or in another table.
+    consequences
+        A line for each change of a job that leaves earlier records as they are, or apart from later ones.
     may_import
         Whether a resource is created that outlives its stack, so that an earlier stack may have left one of that name.
     """
@@ -96,7 +96,7 @@ class DeploymentChanges:
     stages: Mapping[str, list[tuple[str, Template]]] = field(default_factory=dict)
     may_import: bool = False
     shorter: tuple[str, ...] = ()
-    divided: tuple[str, ...] = ()
+    consequences: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return (
@@ -163,7 +163,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
     ]
     numbers = {}
     shorter = [*shorter_retention_lines(old, new)]
-    divided: list[str] = []
+    consequences: list[str] = []
     for job, (url, document) in started.items():
         stack = names.stack(f"job-{job}")
         old_url, old_document = documents.get(job, (None, None))
@@ -183,7 +183,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
                 for path, before, after in document_differences(old_document, document)
             )
             shorter += shorter_job_retention_lines(job, old_document, document)
-            divided += divided_output_lines(job, old_document, document)
+            consequences += consequence_lines(job, old_document, document)
     order = stack_order(old | around, new, [names.stack(part) for part in _LASTING], left)
     with translating_aws_errors("cannot count the open shards of a stream that becomes provisioned"):
         deployed = {
@@ -216,7 +216,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
             *data_loss_lines(names, old, new),
         ),
         shorter=tuple(shorter),
-        divided=tuple(divided),
+        consequences=tuple(consequences),
         may_import=any(map(creates_lasting_resource, deployed.values(), new.values())),
         stages={
             stack: way for stack, was in deployed.items() if (way := successive_templates(was, new[stack]))

@@ -308,8 +308,8 @@ _KEYED_PARTS = {
 """By kind of a sink whose records have a key: its target's key in the launch document, what a key chooses, what else follows."""
 
 
-def divided_output_lines(job: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each output of a job that earlier and later records would divide: by another key, or in another table.
+def consequence_lines(job: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each change of a job that leaves earlier records as they are, or apart from later ones.
 
     Parameters
     ----------
@@ -325,21 +325,34 @@ def divided_output_lines(job: str, old: Mapping[str, Any], new: Mapping[str, Any
                 f"{where}: the dead letters until now stay in {letters}, which `millrace replay`, `millrace erase` and the retention of "
                 "dead letters leave alone from then on; replay them before"
             )
-        sinks = _sinks_by_route(was)
-        for route, sink in _sinks_by_route(query).items():
-            target, part, more = _KEYED_PARTS.get(sink["kind"], ("", "", ""))
-            earlier = sinks.get(route, {})
-            if target and earlier.get(target) == sink[target] and earlier.get("key") != sink.get("key"):
-                was_key, key = (each.get("key") or "the identity" for each in (earlier, sink))
-                yield (
-                    f"{where}: records in {target} {sink[target]} have the key {key}, until now {was_key}: later ones go to another "
-                    f"{part} than earlier ones of the same {was_key}, so readers get them in no order{more}"
-                )
+        legs = _legs_by_route(was)
+        for route, leg in _legs_by_route(query).items():
+            if route in legs:
+                yield from (f"{where}: {line}" for line in _consequences_for_leg(legs[route], leg))
 
 
-def _sinks_by_route(query: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sinks of a query in a launch document, by route, or by its own name."""
-    return {str(leg.get("name")): leg["sink"] for leg in (query, *query.get("routes", ())) if leg.get("sink")}
+def _legs_by_route(query: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the parts of a query in a launch document that have a source or a sink, by route."""
+    return {str(leg.get("name")): leg for leg in (query, *query.get("routes", ()))}
+
+
+def _consequences_for_leg(was: Mapping[str, Any], leg: Mapping[str, Any]) -> Iterator[str]:
+    earlier, sink = was.get("sink") or {}, leg.get("sink") or {}
+    target, part, more = _KEYED_PARTS.get(sink.get("kind", ""), ("", "", ""))
+    if target and earlier.get(target) == sink[target] and earlier.get("key") != sink.get("key"):
+        was_key, key = (each.get("key") or "the identity" for each in (earlier, sink))
+        yield (
+            f"records in {target} {sink[target]} have the key {key}, until now {was_key}: later ones go to another {part}, so readers "
+            f"get them in no order with earlier ones{more}"
+        )
+    if fields := sorted({*leg.get("redact", ())} - {*was.get("redact", ())}):
+        yield f"{', '.join(fields)} will be null in later rows and removed from later dead letters; earlier ones keep the values"
+    starts = [
+        (source.get("start"), (source.get("reading") or {}).get("start_offsets"))
+        for source in (each.get("source") or {} for each in (was, leg))
+    ]
+    if starts[0] != starts[1]:
+        yield "its start counts only until it has a checkpoint; `millrace checkpoint reset` lets it begin there"
 
 
 def resources_of_type(template: Template, kind: str) -> dict[str, Any]:

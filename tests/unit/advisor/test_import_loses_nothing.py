@@ -135,6 +135,14 @@ PAYLOADS = {
         f"{AVRO}df = df.withColumn('v', F.expr('substring(value, 6, length(value)-5)'))\ndf.select(from_avro('v', S)).{TABLE}",
         {"kind": "avro", "framing": "confluent", "registry": "(open)", "subject": "(open)"},
     ),
+    "Avro that a function reads with a registry": (
+        f"{AVRO}df.select(from_avro(options=O, data=df.value, subject='t-value', schemaRegistryAddress='https://r:8081')).{TABLE}",
+        {"kind": "avro", "framing": "confluent", "registry": "https://r:8081", "subject": "t-value"},
+    ),
+    "Avro that a function reads with a registry of an unknown address": (
+        f"{AVRO}df.select(from_avro('value', None, {{}}, 't-value', where())).{TABLE}",
+        {"kind": "avro", "framing": "confluent", "registry": "(open)", "subject": "t-value"},
+    ),
     "Avro behind Glue's header": (
         f"{AVRO}df.select(from_avro(F.expr('substring(value, 19)'), S)).{TABLE}",
         {"kind": "avro", "framing": "glue", "writers": "(open)"},

@@ -392,6 +392,13 @@ def test_one_name_in_two_regions_is_two_streams_and_the_other_regions_is_open() 
     assert streams["clicks-2"]["shards"].startswith("(open)")
 
 
+def test_a_list_of_streams_is_several() -> None:
+    """Databricks' reader of Kinesis takes "A comma-separated list of stream names" (its documentation)."""
+    text = "spark.readStream.format('kinesis').option('streamName', 'orders, clicks').load().writeStream.toTable('raw')"
+    said = settings_of_program(text)
+    assert [each.name for each in said.settings_of_all_streams] == ["orders", "clicks"]
+
+
 def test_a_name_of_two_streams_is_no_answer_and_an_arn_is() -> None:
     """The sinks and triggers of both streams went into one land query, and the other region's was read as ours."""
     with pytest.raises(ConfigurationError) as refused:

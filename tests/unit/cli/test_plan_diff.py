@@ -101,9 +101,11 @@ def test_who_is_told_and_which_key_is_used_guard_something() -> None:
         "observability.channel_role", "observability.channels[0]", "streams.clicks.existing_key", "kafka.theirs.arn",
         "jobs.clicks.queries.q.sink.table_key", "jobs.clicks.queries.q.sink.endpoint", "storage.lake_formation",
         "storage.database", "jobs.clicks.queries.q.format.registry", "governance.bootstrap_key",
+        "tables.pages.key", "storage.keys.data", "jobs.clicks.queries.q.sink.secret_key",
     ]  # fmt: skip
     assert [each.key for each in changed_keys({}, dict.fromkeys(keys, "x")) if each.guards] == keys
     plain = ["streams.clicks.topic", "jobs.clicks.latency", "jobs.clicks.queries.q.sink.table", "tags.roles"]
+    plain += [f"jobs.clicks.queries.q.{each}" for each in ("sink.key", "latest_by.key[0]", "state.key[1]")]
     assert not any(each.guards for each in changed_keys({}, dict.fromkeys(plain, "x")))
 
 

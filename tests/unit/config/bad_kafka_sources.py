@@ -142,6 +142,9 @@ ROWS = {
         *between(reading("min_partitions: 4")), f"{ORDERS}.kafka.min_partitions", "4", "more than 4: a batch has a task",
         None,
     ),
+    "an offset of a partition without a number": (
+        *between(reading("start_offsets: {first: 5}")), f"{ORDERS}.kafka.start_offsets.first", "the name first", "a whole number", None,
+    ),
     "an offset of a partition too few": (
         *between(reading("start_offsets: {0: 5, 1: 5, 2: 5}")), f"{ORDERS}.kafka.start_offsets", "0, 1, 2",
         "an offset for each partition that is read: 0, 1, 2, 3", None,

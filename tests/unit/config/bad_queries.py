@@ -100,6 +100,13 @@ ROWS = {
         SINK, SINK + STATE.format("key: [page]") + "        latest_by: [page] #!\n",
         f"{DERIVE}.latest_by", "page", "nothing beside state, whose key says what identifies a result", None,
     ),
+    "a column in the place of a list of them": (
+        SINK, SINK + "        latest_by: page #!\n", f"{DERIVE}.latest_by", "page", "a list of columns, such as [order_id], or a mapping", None,
+    ),
+    "a URL of another database": (
+        SINK, "        sink: {kind: jdbc, url: 'jdbc:mysql://h/db', table: t, secret: 'arn:aws:secretsmanager:us-east-1:111122223333:secret:x'} #!\n",
+        f"{DERIVE}.sink.url", "jdbc:mysql://h/db", ", such as jdbc:postgresql://db.shop:5432/shop", None,
+    ),
     "the latest of each key into files": (
         SINK, "        sink:\n          kind: parquet #!\n          table: counted\n        latest_by: [page]\n",
         f"{DERIVE}.sink.kind", "parquet", "with latest_by a sink in which a later result replaces an earlier one", None,
@@ -244,7 +251,7 @@ ROWS = {
         "write a number with its unit", None,
     ),
     "a redacted field that is not there": (
-        LAND_SCHEMA, LAND_SCHEMA + "        redact: [page, pages] #!\n", f"{LAND}.redact[1]", "pages",
+        LAND_SCHEMA, LAND_SCHEMA + "        redact: [at, pages] #!\n", f"{LAND}.redact[1]", "pages",
         "a top-level field of pipelines/shop/schemas/click.ddl", "did you mean page?",
     ),
 }  # fmt: skip

@@ -288,6 +288,10 @@ ROWS = {
         LAND_SCHEMA, LAND_TABLE + "        schema: pipelines/../secret.ddl #!\n", f"{LAND}.schema",
         "pipelines/../secret.ddl", "below pipelines/", None,
     ),
+    "a schema by a path that the archive has not": (
+        LAND_SCHEMA, LAND_TABLE + "        schema: pipelines/shop/../shop/schemas/click.ddl #!\n", f"{LAND}.schema",
+        "pipelines/shop/../shop/schemas/click.ddl", "without .., which travels", None,
+    ),
     "no such module": (
         TRANSFORM, "        transform: pipelines.shop.transform:counted #!\n", f"{DERIVE}.transform",
         "pipelines.shop.transform:counted", "there is no pipelines/shop/transform.py",

@@ -133,7 +133,7 @@ ROWS = {
     ),
     "a schema of another format": (
         SCHEMA, _with("click.ddl #!", "avro"), f"{LAND}.schema", f"{FOLDER}/click.ddl",
-        "an .avsc file below pipelines/, which travels with the job for format avro", None,
+        "an .avsc file below pipelines/, named from there on without .., which travels with the job for format avro", None,
     ),
     "nested columns in CSV": (
         SCHEMA, _with("nested.ddl #!", "csv"), f"{LAND}.schema", f"{FOLDER}/nested.ddl", "CSV has no ARRAY", None,
@@ -209,6 +209,10 @@ ROWS = {
     ),
     "a folder of writers whose name is too long": (
         SCHEMA, _with("click.avsc", AVRO % ("a" * 300) + " #!"), f"{LAND}.format.writers", f"{FOLDER}/{'a' * 300}",
+        "a folder below pipelines/ that exists", None,
+    ),
+    "a folder of writers by a path that the archive has not": (
+        SCHEMA, _with("click.avsc", AVRO % "../schemas/empty" + " #!"), f"{LAND}.format.writers", f"{FOLDER}/../schemas/empty",
         "a folder below pipelines/ that exists", None,
     ),
     "no writers in the folder": (

@@ -180,7 +180,7 @@ def test_columns_of_routes_of_avro_and_of_protobuf_are_known(project: Path) -> N
     assert "kind: route" in text
     good = text.replace(
         derive + TRANSFORM + ENRICH,
-        derive + "        route: bags\n" + STATE.format("seen", "distinct: [bag]"),
+        derive + "        route: bags\n" + STATE.format("seen", "distinct: [seen]"),
     )
     (project / "environments/shop.yaml").write_text(good)
     load("shop", root=project)
@@ -189,6 +189,36 @@ def test_columns_of_routes_of_avro_and_of_protobuf_are_known(project: Path) -> N
         f"{LAND}.routes.bags.redact[0]",
         f"{DERIVE}.state.watermark.time",
     }
+
+
+@pytest.mark.parametrize(
+    ("more", "key"),
+    [
+        ("        latest_by: [page]\n", "latest_by[0]"),
+        (STATE.format("at", "distinct: [page]"), "state.distinct[0]"),
+        (ENRICH, "enrich[0].on.page"),
+        (
+            "        sink: {kind: kafka, topic: orders, key: page}\n        dead_letters: letters\n",
+            "sink.key",
+        ),
+    ],
+    ids=["latest_by", "distinct", "enrich", "the key of a sink"],
+)
+def test_a_redacted_field_identifies_nothing(project: Path, more: str, key: str) -> None:
+    """It is null in the landing table: all records were one row, one duplicate, or without a match."""
+    query = (TRANSFORM + ENRICH + SINK, (SINK if "sink" not in more else "") + more)
+    problem = one(project, (SCHEMA, SCHEMA + "        redact: [page]\n"), query)
+    assert (problem.key, problem.value) == (f"{DERIVE}.{key}", "page")
+    assert problem.allowed == "a field that is not redacted: its value reaches no table"
+
+
+def test_a_redacted_time_is_no_watermark(project: Path) -> None:
+    query = (TRANSFORM + ENRICH + SINK, SINK + STATE.format("at", "distinct: [page]"))
+    problem = one(project, (SCHEMA, SCHEMA + "        redact: [at]\n"), query)
+    assert (problem.key, problem.allowed[:27]) == (
+        f"{DERIVE}.state.watermark.time",
+        "a field that is not redacte",
+    )
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,9 @@ def test_all_mistakes_at_once(project: Path) -> None:
         project,
         'known: {where: "pag IS NOT NULL"}',
         'read: {where: "page >"}',
-        "hidden: {where: \"page <> ''\"}",
-        'odd: {where: "page > 1", action: drop}',
-        more="        redact: [page]\n",
+        'hidden: {where: "AT IS NOT NULL"}',
+        'odd: {where: "at > 1", action: drop}',
+        more="        redact: [at]\n",
     )
     assert result[f"{PLACE}.known.where"] == (
         "a field of pipelines/shop/schemas/click.ddl: page, at",

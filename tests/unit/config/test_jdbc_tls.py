@@ -58,6 +58,7 @@ def certificates(project: Path) -> Path:
         (URL, "          authorities: pipelines/shop/missing.pem\n", "authorities", "that exists"),
         (URL, "          authorities: elsewhere.pem\n", "authorities", "below pipelines/"),
         (URL, "          authorities: pipelines/../elsewhere.pem\n", "authorities", "below pipelines/"),
+        (URL, "          authorities: pipelines/shop/../shop/ours.pem\n", "authorities", "below pipelines/"),
         (URL, "          authorities: pipelines/shop/none.pem\n", "authorities", "certificates in PEM"),
         (URL, "          authorities: pipelines/shop/key.pem\n", "authorities", "holds a private key"),
         (URL, "          authorities: pipelines/shop/old.pem\n", "authorities", "still valid"),

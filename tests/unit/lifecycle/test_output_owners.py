@@ -291,9 +291,34 @@ def test_another_key_or_table_of_dead_letters_is_named(
     """Both were taken without a word beside the changed number."""
     stand(aws, clicks=direct(*before))
     result = compare_with_deployed(aws, new(tmp_path, clicks=direct(*after)))
-    assert changes_document(result)["divided_outputs"] == result.divided
-    assert len(result.divided) == bool(said)
-    for line in result.divided:
+    assert changes_document(result)["consequences"] == result.consequences
+    assert len(result.consequences) == bool(said)
+    for line in result.consequences:
         assert f"  {line}" in change_lines(result)
         assert line.startswith("job clicks, query land: ")
         assert [part for part in said if part not in line] == []
+
+
+@pytest.mark.parametrize(
+    ("key", "before", "after", "said"),
+    [
+        ("redact", ["name"], ["card", "email", "name"], "card, email will be null in later rows"),
+        ("redact", ["name"], [], None),
+        ("source", {"start": "earliest"}, {"start": "latest"}, "its start counts only until it has a checkpoint"),
+        ("source", {"reading": {"start_offsets": {"0": 5}}}, {"reading": {"start_offsets": {"0": 9}}}, "its start counts only"),
+        ("source", {"start": "latest"}, {"start": "latest"}, None),
+    ],
+)  # fmt: skip
+def test_what_a_change_does_not_do_to_earlier_records_is_named(
+    aws: DeployedEnvironment, tmp_path: Path, key: str, before: Any, after: Any, said: str | None
+) -> None:
+    def landing(value: Any) -> dict[str, Any]:
+        document = writing("clicks")
+        route = document["settings"]["queries"][0]["routes"][0]
+        route[key] = {**route["source"], **value} if key == "source" else value
+        return document
+
+    stand(aws, clicks=landing(before))
+    lines = compare_with_deployed(aws, new(tmp_path, clicks=landing(after))).consequences
+    assert len(lines) == (said is not None)
+    assert all(str(said) in line for line in lines)
