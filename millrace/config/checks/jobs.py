@@ -113,8 +113,6 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     for name, job in environment.jobs.items():
         path = ("jobs", name)
         yield from _check_spark_settings(path, job)
-        if "buffer" in job.model_fields_set and job.goal != "throughput":
-            yield Finding((*path, "buffer"), str(job.buffer), "nothing without goal: throughput")
         if len(job.queries) > _MOST_QUERIES:
             yield Finding(
                 (*path, "queries"),

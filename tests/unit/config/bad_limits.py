@@ -34,9 +34,6 @@ ROWS = {
     "cores below the work": (
         LATENCY + RATE, LATENCY + "    cores: 1 #!\n" + RATE.replace("5000", "800"), "jobs.clicks.cores", "1", "at least 4", None,
     ),
-    "a buffer without the goal that has one": (
-        LATENCY, LATENCY + "    buffer: 0.5 #!\n", "jobs.clicks.buffer", "0.5", "nothing without goal: throughput", None,
-    ),
     "workers below the cores": (
         LATENCY, LATENCY + "    cores: 12\n    max_workers: 3 #!\n", "jobs.clicks.max_workers", "3",
         "at least 4: 12 cores take 3 executors, and the driver", None,
