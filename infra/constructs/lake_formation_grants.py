@@ -11,7 +11,6 @@ from typing import Any
 
 from aws_cdk import aws_lakeformation as lake
 
-from ..permissions.job_permissions import JobPermissions
 from ..stacks.job_base import JobStack
 
 _READ = ("DESCRIBE", "SELECT")
@@ -29,16 +28,14 @@ def add_lake_formation_grants(stack: JobStack) -> None:
     stack
         The job's stack, with its role.
     """
-    permissions: JobPermissions = stack.permissions
-    names = permissions.names
+    names = stack.names
     where = {"catalog_id": names.account}
     of = lake.CfnPrincipalPermissions
     database = of.DatabaseResourceProperty(**where, name=names.database)
     _add_lake_formation_grant(stack, "LakeDatabase", {"database": database}, ("CREATE_TABLE", "DESCRIBE"))
-    everything: Mapping[str, Any] = {}
-    tables = of.TableResourceProperty(**where, database_name=names.database, table_wildcard=everything)
+    tables = of.TableResourceProperty(**where, database_name=names.database, table_wildcard={})
     _add_lake_formation_grant(stack, "LakeTables", {"table": tables}, _WRITE)
-    for name in permissions.existing_tables_read:
+    for name in stack.permissions.existing_tables_read:
         table = of.TableResourceProperty(**where, database_name=name.database, name=name.table)
         _add_lake_formation_grant(stack, f"Lake-{name.database}-{name.table}", {"table": table}, _READ)
     if names.environment.storage.lake_formation == "tables-and-location":
