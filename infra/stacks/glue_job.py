@@ -195,20 +195,21 @@ class GlueJobStack(JobStack):
     def _network_grants(self, names: Names, connections: tuple[glue.Connection, ...]) -> list[Grant]:
         if self.network is None:
             return []
-        connect = Grant(
-            sid="Connections",
-            actions=("glue:GetConnection",),
-            resources=(
-                f"arn:{self.partition}:glue:{self.region}:{self.account}:catalog",
-                *(connection.connection_arn for connection in connections),
+        return [
+            allow(
+                "Connections",
+                ["glue:GetConnection"],
+                [
+                    f"arn:{self.partition}:glue:{self.region}:{self.account}:catalog",
+                    *(connection.connection_arn for connection in connections),
+                ],
             ),
-        )
-        made = glue_network_grants(
-            names,
-            subnet_ids=[subnet.subnet_id for subnet in self.network.subnets],
-            security_group_ids=[group.security_group_id for group in self.groups],
-        )
-        return [connect, *made]
+            *glue_network_grants(
+                names,
+                subnet_ids=[subnet.subnet_id for subnet in self.network.subnets],
+                security_group_ids=[group.security_group_id for group in self.groups],
+            ),
+        ]
 
 
 def _code_from_url(scope: Construct, construct_id: str, url: str) -> glue.Code:
