@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from millrace.config.base import grouped
 from millrace.config.model import Environment
 from millrace.lifecycle.account.deployed_environment import NotDeployedError
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
@@ -76,11 +77,12 @@ def read_bill(ce: Any, environment: Environment, since: date, until: date) -> Aw
         if name:
             lines[f"streams.{name}", usage] += usd
             lines[_SHARED, usage] -= usd
-    costs: dict[str, dict[str, float]] = {}
-    for (subject, usage), usd in sorted(lines.items(), key=lambda line: (line[0][0], -line[1])):
-        if subject != _SHARED or abs(usd) >= _CENT / 100:
-            costs.setdefault(subject, {})[usage] = usd
-    return AwsBill(since, until, costs, estimated)
+    costs = grouped(
+        (subject, (usage, usd))
+        for (subject, usage), usd in sorted(lines.items(), key=lambda line: (line[0][0], -line[1]))
+        if subject != _SHARED or abs(usd) >= _CENT / 100
+    )
+    return AwsBill(since, until, {subject: dict(usages) for subject, usages in costs.items()}, estimated)
 
 
 _CENT = 0.01
