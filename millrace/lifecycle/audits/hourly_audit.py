@@ -228,8 +228,6 @@ def compare_counts_by_hour(
     tuple of Hour
         One for each hour.
     """
-    if not hours:
-        return ()
     begin, end = hours[0] - _AROUND * MINUTE, hours[-1] + HOUR + _AROUND * MINUTE
     minutes = [begin + number * MINUTE for number in range((end - begin) // MINUTE)]
     ends = [minute + MINUTE for minute in minutes]
