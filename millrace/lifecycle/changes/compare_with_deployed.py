@@ -239,14 +239,12 @@ def _deployed_documents(
     aws: DeployedEnvironment, templates: Mapping[str, Template | None]
 ) -> dict[str, tuple[str | None, dict[str, Any]]]:
     """Read the deployed launch documents of all jobs, with their URLs."""
-    documents = {}
-    for stack, template in templates.items():
-        job = job_of_stack(aws.names, stack)
-        if job is not None and template is not None:
-            url, document = read_deployed_url_and_document(aws, stack)
-            if document is not None:
-                documents[job] = (url, document)
-    return documents
+    deployed = {
+        job: read_deployed_url_and_document(aws, stack)
+        for stack, template in templates.items()
+        if template is not None and (job := job_of_stack(aws.names, stack)) is not None
+    }
+    return {job: (url, document) for job, (url, document) in deployed.items() if document is not None}
 
 
 def _output_writer_change_lines(
