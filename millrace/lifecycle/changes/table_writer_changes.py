@@ -99,12 +99,11 @@ def output_names_and_checkpoints_url(document: Document) -> tuple[tuple[str, ...
 
 
 def _writers_by_output(documents: Mapping[str, Document]) -> dict[tuple[str, str], dict[str, WritingQuery]]:
-    owners: dict[tuple[str, str], dict[str, WritingQuery]] = {}
     landed = _streams_by_table_and_route(documents)
-    for job, document in documents.items():
-        for key, writer in _outputs_of_job(job, document, landed):
-            owners.setdefault(key, {})[writer.checkpoint] = writer
-    return owners
+    owners = grouped(
+        output for job, document in documents.items() for output in _outputs_of_job(job, document, landed)
+    )
+    return {key: {writer.checkpoint: writer for writer in writers} for key, writers in owners.items()}
 
 
 def _streams_by_table_and_route(documents: Mapping[str, Document]) -> dict[tuple[str, str | None], list[str]]:
