@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from botocore.exceptions import ClientError
 
@@ -32,36 +33,36 @@ def quota_row(subject: str, needed: float, used: float, most: float, command: st
     return PreflightRow(subject, "warning" if needed + used > most * _FULL else "ok", figures)
 
 
-def _make_quota_check(
-    service: str, code: str, subject: str, amounts: Callable[[PreflightAccount], tuple[float, float]]
-) -> Check:
-    """Return the check of a quota.
+def _rows_of_quota(
+    service: str,
+    code: str,
+    subject: str,
+    amounts: Callable[[PreflightAccount], tuple[float, float]],
+    account: PreflightAccount,
+) -> Iterator[PreflightRow]:
+    """Check a quota.
 
     Parameters
     ----------
     amounts
         Function that returns how much is needed and how much is in use; nothing is asked if none is needed.
     """
-
-    def quota_rows(account: PreflightAccount) -> Iterator[PreflightRow]:
-        needed, used = amounts(account)
-        if needed <= 0:
-            return
-        client, quota = account.client("service-quotas"), {"ServiceCode": service, "QuotaCode": code}
-        try:
-            most = client.get_service_quota(**quota)["Quota"]["Value"]
-        except ClientError as error:
-            # An account that never asked for more has no quota of its own.
-            if error.response["Error"].get("Code") != "NoSuchResourceException":
-                raise
-            most = client.get_aws_default_service_quota(**quota)["Quota"]["Value"]
-        command = (
-            f"aws service-quotas request-service-quota-increase --service-code {service} --quota-code {code} "
-            f"--desired-value {math.ceil(needed + used)} --region {account.aws.names.environment.region}"
-        )
-        yield quota_row(subject, needed, used, most, command)
-
-    return quota_rows
+    needed, used = amounts(account)
+    if needed <= 0:
+        return
+    client, quota = account.client("service-quotas"), {"ServiceCode": service, "QuotaCode": code}
+    try:
+        most = client.get_service_quota(**quota)["Quota"]["Value"]
+    except ClientError as error:
+        # An account that never asked for more has no quota of its own.
+        if error.response["Error"].get("Code") != "NoSuchResourceException":
+            raise
+        most = client.get_aws_default_service_quota(**quota)["Quota"]["Value"]
+    command = (
+        f"aws service-quotas request-service-quota-increase --service-code {service} --quota-code {code} "
+        f"--desired-value {math.ceil(needed + used)} --region {account.aws.names.environment.region}"
+    )
+    yield quota_row(subject, needed, used, most, command)
 
 
 def check_shard_quota(account: PreflightAccount) -> Iterator[PreflightRow]:
@@ -168,7 +169,7 @@ _QUOTAS = (
 CHECKS: Mapping[str, Check] = {
     "quota: Kinesis shards": check_shard_quota,
     **{
-        f"quota: {what.partition(',')[0]}": _make_quota_check(service, code, f"quota: {what}", amounts)
+        f"quota: {what.partition(',')[0]}": partial(_rows_of_quota, service, code, f"quota: {what}", amounts)
         for service, code, what, amounts in _QUOTAS
     },
     "quota: alarms": check_alarm_quota,
