@@ -337,12 +337,12 @@ class EnvironmentTrial(JobsDrill):
 
     def ledger_by_table(self) -> dict[str, Ledger]:
         """Return the ledgers of all streams of each landing table, without tables whose queries skip earlier records."""
-        result: dict[str, set[str]] = {}
-        for _, query in self._landing:
-            result.setdefault(query.table, set()).update(query.source_stream_names)
+        landed = grouped(
+            (query.table, stream) for _, query in self._landing for stream in query.source_stream_names
+        )
         skipping = {query.table for _, query in self._landing if query.start != "earliest"}
         return {
-            table: Ledger.merge(self._producers[stream].ledger for stream in sorted(streams))
-            for table, streams in result.items()
+            table: Ledger.merge(self._producers[stream].ledger for stream in sorted({*streams}))
+            for table, streams in landed.items()
             if table not in skipping
         }
