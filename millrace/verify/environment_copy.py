@@ -274,11 +274,12 @@ def _stream_kinds_by_engine(
     environment: Environment, streams: _Streams, *, without_kafka: bool
 ) -> dict[str, tuple[str, ...]]:
     """Return the kinds of streams that each engine in use reads."""
-    engines: dict[str, list[str]] = {job.engine: [] for job in environment.jobs.values()}
-    for engine, kind, _ in _engines_stream_kinds_and_formats(environment):
-        if kind in streams and kind not in engines[engine] and not (without_kafka and kind == "kafka"):
-            engines[engine].append(kind)
-    return {engine: tuple(sorted(kinds)) or ("kinesis",) for engine, kinds in engines.items()}
+    kinds = streams.keys() - ({"kafka"} if without_kafka else set())
+    read = {(engine, kind) for engine, kind, _ in _engines_stream_kinds_and_formats(environment)}
+    return {
+        job.engine: tuple(kind for kind in sorted(kinds) if (job.engine, kind) in read) or ("kinesis",)
+        for job in environment.jobs.values()
+    }
 
 
 def _short_project_name(environment: Environment, name: str, account: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace.config.aws.pagination import list_all
+from millrace.config.base import grouped
 from millrace.config.model import Environment
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
@@ -101,13 +102,13 @@ def find_verifications(
     AwsError
         CloudFormation refuses the request.
     """
-    scopes: dict[VerificationScope, list[str]] = {}
     with translating_aws_errors("cannot list resources of earlier verifications"):
-        for stack in all_stacks(client):
-            scope = None if stack["StackStatus"] in _GONE else verification_of_stack(stack, environment)
-            if scope is not None:
-                scopes.setdefault(scope, []).append(stack["StackName"])
-    return scopes
+        return grouped(
+            (scope, stack["StackName"])
+            for stack in all_stacks(client)
+            if stack["StackStatus"] not in _GONE
+            and (scope := verification_of_stack(stack, environment)) is not None
+        )
 
 
 def removal_waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
