@@ -104,7 +104,7 @@ ROWS = {
         SINK, SINK + "        latest_by: page #!\n", f"{DERIVE}.latest_by", "page", "a list of columns, such as [order_id], or a mapping", None,
     ),
     "a URL of another database": (
-        SINK, "        sink: {kind: jdbc, url: 'jdbc:mysql://h/db', table: t, secret: 'arn:aws:secretsmanager:us-east-1:111122223333:secret:x'} #!\n",
+        SINK, "        sink: {kind: jdbc, url: 'jdbc:mysql://h/db', table: t, secret: arn:aws:secretsmanager:us-east-1:111122223333:secret:x} #!\n",
         f"{DERIVE}.sink.url", "jdbc:mysql://h/db", ", such as jdbc:postgresql://db.shop:5432/shop", None,
     ),
     "the latest of each key into files": (
